@@ -1,0 +1,132 @@
+"""Every error a user can meet, in one tree.
+
+Each class has a stable `code`, an HTTP `status` and whether trying again can help (`retryable`). The message says what was
+wrong and what to do. An error is raised where its rule is; the API maps it to a response in one place.
+
+StigmergyError
+├── StoreError                 the store itself
+│   ├── StoreUnavailable       it cannot be opened or reached now
+│   ├── StoreUnusable          a corrupt, foreign or unsuitable file or database
+│   ├── SchemaTooNew           the store was written by a newer program
+│   ├── SchemaTooOld           the store has not been migrated to this program
+│   ├── StoreFull              no space left; nothing was written
+│   ├── StoreClosed            closed, by the user or after a failure
+│   └── OutcomeUnknown         a commit whose fate nobody can tell; never retried blindly
+├── UnitError                  a unit of work that breaks the rules of units
+│   └── UnitAwaited            it awaited something other than its transaction
+├── Conflict                   the write lost to another one
+│   ├── VersionConflict        the record has another version than expected
+│   ├── AlreadyExists          a record with that key is there
+│   ├── KeyReused              an idempotency key came back with another body
+│   └── LeaseLost              another worker holds it now
+├── NotFound                   no such record
+│   └── Erased                 it was there, and its body was erased
+├── Invalid                    input that is refused; `where` is the place of the fault
+└── CursorExpired              a position older than the retained journal
+"""
+
+
+class StigmergyError(Exception):
+    code = "internal"
+    status = 500
+    retryable = False
+
+
+class StoreError(StigmergyError):
+    code = "store_error"
+    status = 503
+
+
+class StoreUnavailable(StoreError):
+    code = "store_unavailable"
+    retryable = True
+
+
+class StoreUnusable(StoreError):
+    code = "store_unusable"
+
+
+class SchemaTooNew(StoreError):
+    code = "schema_too_new"
+
+
+class SchemaTooOld(StoreError):
+    code = "schema_too_old"
+
+
+class StoreFull(StoreError):
+    code = "store_full"
+    status = 507
+    retryable = True
+
+
+class StoreClosed(StoreError):
+    code = "store_closed"
+
+
+class OutcomeUnknown(StoreError):
+    code = "outcome_unknown"
+
+
+class UnitError(StigmergyError):
+    code = "unit_error"
+
+
+class UnitAwaited(UnitError):
+    code = "unit_awaited"
+
+
+class Conflict(StigmergyError):
+    code = "conflict"
+    status = 409
+
+
+class VersionConflict(Conflict):
+    code = "version_conflict"
+    status = 412
+
+
+class AlreadyExists(Conflict):
+    code = "already_exists"
+
+
+class KeyReused(Conflict):
+    code = "idempotency_key_reused"
+
+
+class LeaseLost(Conflict):
+    code = "lease_lost"
+
+
+class NotFound(StigmergyError):
+    code = "not_found"
+    status = 404
+
+
+class Erased(NotFound):
+    code = "erased"
+    status = 410
+
+
+class Invalid(StigmergyError):
+    """Input that is refused. `where` names the place of the fault: a field path, a line, an argument."""
+
+    code = "invalid"
+    status = 422
+
+    def __init__(self, message: str, where: str | None = None, code: str | None = None) -> None:
+        super().__init__(f"{where}: {message}" if where else message)
+        self.where = where
+        if code is not None:
+            self.code = code
+
+
+class CursorExpired(StigmergyError):
+    """The journal no longer reaches back to the cursor; `oldest` is the first position that is still there."""
+
+    code = "cursor_expired"
+    status = 410
+
+    def __init__(self, message: str, oldest: int) -> None:
+        super().__init__(message)
+        self.oldest = oldest

@@ -1,0 +1,117 @@
+"""The bus only says "look". It may lose or repeat messages and never carries truth: a reader is woken, then reads.
+
+A topic is a text such as `changes/main`. A payload is for what may be lost altogether (text deltas of a stream).
+Buses between processes deliver into the process's own `LocalBus`, so that there is one way to listen.
+"""
+
+import asyncio
+import threading
+from collections import deque
+from types import TracebackType
+from typing import Protocol, Self
+
+# How many payloads a listener may fall behind before the oldest are dropped.
+BACKLOG = 256
+
+
+class Bus(Protocol):
+    def publish(self, topic: str, payload: bytes = b"") -> None:
+        """Tell whoever listens, in every process on the store. From any thread; never blocks, never raises."""
+        ...
+
+    def listen(self, topic: str) -> "Listener":
+        """Start hearing a topic, from the call on."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Listener:
+    """What one reader hears of one topic. Wakes coalesce; payloads queue up to a bound."""
+
+    def __init__(self, bus: "LocalBus", topic: str) -> None:
+        self.topic = topic
+        self._bus = bus
+        self._loop = asyncio.get_running_loop()
+        self._heard = asyncio.Event()
+        self._payloads: deque[bytes] = deque(maxlen=BACKLOG)
+
+    async def wait(self, seconds: float | None = None) -> list[bytes]:
+        """Sleep until there is something to look at, or for that long. Gives the payloads heard since."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._heard.wait()
+        except TimeoutError:
+            pass
+        self._heard.clear()
+        payloads = list(self._payloads)
+        self._payloads.clear()
+        return payloads
+
+    def hear(self, payload: bytes) -> None:
+        """From any thread: note it, and wake the reader in its own loop."""
+        if payload:
+            self._payloads.append(payload)
+        if self._heard.is_set():
+            return
+        try:
+            on_own_loop = asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            on_own_loop = False
+        if on_own_loop:
+            self._heard.set()
+        elif not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._heard.set)
+
+    def close(self) -> None:
+        self._bus.forget(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+class LocalBus:
+    """The bus inside one process."""
+
+    def __init__(self) -> None:
+        self._listeners: dict[str, tuple[Listener, ...]] = {}
+        self._lock = threading.Lock()
+
+    def publish(self, topic: str, payload: bytes = b"") -> None:
+        for listener in self._listeners.get(topic, ()):
+            listener.hear(payload)
+
+    def publish_all(self) -> None:
+        """Wake everyone: something changed, and nobody knows what."""
+        for listeners in list(self._listeners.values()):
+            for listener in listeners:
+                listener.hear(b"")
+
+    @property
+    def heard(self) -> bool:
+        """Whether anybody listens at all."""
+        return bool(self._listeners)
+
+    def listen(self, topic: str) -> Listener:
+        listener = Listener(self, topic)
+        with self._lock:
+            self._listeners[topic] = (*self._listeners.get(topic, ()), listener)
+        return listener
+
+    def forget(self, listener: Listener) -> None:
+        with self._lock:
+            left = tuple(other for other in self._listeners.get(listener.topic, ()) if other is not listener)
+            if left:
+                self._listeners[listener.topic] = left
+            else:
+                self._listeners.pop(listener.topic, None)
+
+    async def close(self) -> None:
+        self._listeners.clear()
+
+
+def changes_topic(tenant: str) -> str:
+    return f"changes/{tenant}"

@@ -1,0 +1,69 @@
+"""Statements: SQL with a name, one text for both engines.
+
+Parameters are `:name`; SQLite gets them numbered (`?1`), PostgreSQL as `$1`. A few tokens in braces stand for what the
+engines write differently. Everything else must be portable, so that one text means one thing.
+
+A statement that reads a record's columns is a `Query`; it knows the record and gives instances of it.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, TypeVar
+
+Row = tuple[Any, ...]
+R = TypeVar("R")
+
+# token: (SQLite, PostgreSQL)
+TOKENS = {
+    "json": ("TEXT", "JSON"),
+    "blob": ("BLOB", "BYTEA"),
+    "seq_pk": ("INTEGER PRIMARY KEY", "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"),
+    "clustered": ("WITHOUT ROWID", ""),
+    "for_update": ("", "FOR UPDATE"),
+    "skip_locked": ("", "FOR UPDATE SKIP LOCKED"),
+}
+_TOKEN = re.compile(r"\{(\w+)\}")
+_PARAMETER = re.compile(r"(?<![:\w]):([a-z_][a-z0-9_]*)")
+
+_JOURNAL = re.compile(r"\b(FROM|JOIN) (changes|heads)\b")
+
+
+def for_sqlite(sql: str) -> str:
+    return _TOKEN.sub(lambda token: TOKENS[token[1]][0], sql)
+
+
+def for_postgres(sql: str) -> str:
+    return _TOKEN.sub(lambda token: TOKENS[token[1]][1], sql)
+
+
+class Statement:
+    """One named SQL statement, compiled for both engines when it is declared."""
+
+    __slots__ = ("bind", "name", "parameters", "postgres", "reads_journal", "sqlite")
+
+    def __init__(self, name: str, sql: str) -> None:
+        self.name = name
+        self.parameters = tuple(dict.fromkeys(_PARAMETER.findall(sql)))
+        number = {parameter: str(position) for position, parameter in enumerate(self.parameters, 1)}
+        self.sqlite = _PARAMETER.sub(lambda found: "?" + number[found[1]], for_sqlite(sql))
+        self.postgres = _PARAMETER.sub(lambda found: "$" + number[found[1]], for_postgres(sql))
+        self.bind = self._binder()
+        self.reads_journal = _JOURNAL.search(sql) is not None
+
+    def _binder(self) -> Callable[[Mapping[str, Any], str], Row]:
+        """Values in the statement's order; `:tenant` comes from the transaction and from nowhere else."""
+        parts = ", ".join("tenant" if name == "tenant" else f"given[{name!r}]" for name in self.parameters)
+        return eval(f"lambda given, tenant: ({parts},)" if parts else "lambda given, tenant: ()")
+
+    def __repr__(self) -> str:
+        return f"<Statement {self.name}>"
+
+
+class Query(Statement, Generic[R]):
+    """A statement whose rows are records: it selects exactly a collection's columns, in their order."""
+
+    __slots__ = ("decode",)
+
+    def __init__(self, name: str, sql: str, decode: Callable[[Row], R]) -> None:
+        super().__init__(name, sql)
+        self.decode = decode

@@ -1,0 +1,321 @@
+"""The one thread that writes a SQLite file: units in savepoints, many per commit.
+
+After any error the writer checks that its transaction still exists, since SQLite rolls back by itself on a full disk and
+others; if it does not, the whole batch fails. When a commit itself fails on the disk nobody can tell what a restart will
+find, so the batch gets `OutcomeUnknown` and the store is closed.
+"""
+
+import asyncio
+import contextvars
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import apsw
+
+from stigmergy.errors import OutcomeUnknown, SchemaTooNew, StigmergyError, StoreClosed
+from stigmergy.kernel.bus import Bus, changes_topic
+from stigmergy.kernel.clock import Clock
+from stigmergy.kernel.database import foreign_await
+from stigmergy.kernel.faults import point
+from stigmergy.kernel.journal import INSERT_CHANGE, READ_HEAD, WRITE_HEAD, change_row
+from stigmergy.kernel.query import Row, Statement
+from stigmergy.kernel.record import Collection, Record
+from stigmergy.kernel.rules import SHARED, RuleBook, RuleVersions
+from stigmergy.kernel.sqlite_file import translated
+from stigmergy.kernel.transaction import Scope, Transaction
+
+# Units per commit at the most: a bound on how long the first of a batch waits for the last.
+BATCH = 512
+
+
+class Job:
+    """A unit that waits to be written, and the caller who waits for it."""
+
+    __slots__ = ("args", "context", "error", "future", "kwargs", "loop", "result", "scope", "unit")
+
+    def __init__(self, unit: Callable[..., Awaitable[Any]], args: tuple[Any, ...], kwargs: dict[str, Any], scope: Scope) -> None:
+        self.unit = unit
+        self.args = args
+        self.kwargs = kwargs
+        self.scope = scope
+        self.context = contextvars.copy_context()
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[Any] = self.loop.create_future()
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def answer(self) -> None:
+        if self.future.done():
+            return
+        if self.error is not None:
+            self.future.set_exception(self.error)
+        else:
+            self.future.set_result(self.result)
+
+
+class Head:
+    """A tenant's place in the journal, as this batch moves it."""
+
+    __slots__ = ("rules", "seq", "stored")
+
+    def __init__(self, seq: int, rules: int) -> None:
+        self.seq = seq
+        self.rules = rules
+        self.stored = seq
+
+
+class Batch:
+    """The units of one commit: the heads they moved and the journal rows that are still to be written."""
+
+    def __init__(self, cursor: apsw.Cursor) -> None:
+        self.cursor = cursor
+        self.heads: dict[str, Head] = {}
+        self.rows: list[Row] = []
+
+    def head(self, tenant: str) -> Head:
+        head = self.heads.get(tenant)
+        if head is None:
+            found = self.cursor.execute(READ_HEAD.sqlite, (tenant,)).fetchall()
+            head = self.heads[tenant] = Head(*found[0]) if found else Head(0, 0)
+        return head
+
+    def flush(self) -> None:
+        """Write what the units so far put into the journal."""
+        if self.rows:
+            self.cursor.executemany(INSERT_CHANGE.sqlite, self.rows)
+            self.rows.clear()
+        for tenant, head in self.heads.items():
+            if head.seq != head.stored:
+                self.cursor.execute(WRITE_HEAD.sqlite, (tenant, head.seq, head.rules))
+                head.stored = head.seq
+
+
+class SqliteTransaction(Transaction):
+    """A transaction whose statements run at once, on the writer's connection."""
+
+    def __init__(self, batch: Batch, scope: Scope, now: int) -> None:
+        super().__init__(scope, now)
+        self._batch = batch
+        self._head: Head | None = None
+        self.failed: BaseException | None = None
+
+    async def _run(self, statement: Statement, values: Row) -> list[Row]:
+        if statement.reads_journal:
+            self._batch.flush()
+        try:
+            return self._batch.cursor.execute(statement.sqlite, values).fetchall()
+        except BaseException as error:
+            self.failed = error
+            raise
+
+    async def _post(self, statement: Statement, values: Row) -> None:
+        await self._run(statement, values)
+
+    async def _post_insert(self, collection: Collection[Any], record: Record) -> None:
+        await self._run(collection.insert_sql, collection.encode(record))
+
+    def _next_seq(self) -> int:
+        if self._head is None:
+            self._head = self._batch.head(self.tenant)
+        return self._head.seq + 1
+
+    def _take_seq(self) -> None:
+        assert self._head is not None
+        self._head.seq += 1
+
+    async def _number(self, settled: int) -> None:
+        for change in self.changes[settled:]:
+            self._batch.rows.append(change_row(change))
+            if change.collection == "rules":
+                self._batch.head(self.tenant).rules = change.seq
+
+    async def rule_versions(self) -> RuleVersions:
+        return self._batch.head(self.tenant).rules, self._batch.head(SHARED).rules
+
+
+class Writer:
+    """Runs jobs on its own thread until it is closed, or dies and says why."""
+
+    def __init__(self, connection: apsw.Connection, path: Path, *, clock: Clock, bus: Bus, rules: RuleBook, schema: int) -> None:
+        self._connection = connection
+        self._cursor = connection.cursor()
+        self._path = path
+        self._clock = clock
+        self._bus = bus
+        self._rules = rules
+        self._schema = schema
+        self._inbox: deque[Job] = deque()
+        self._wake: SimpleQueue[None] = SimpleQueue()
+        self._nudging: set[asyncio.AbstractEventLoop] = set()
+        self._closing = False
+        self.dead: StigmergyError | None = None
+        self._thread = threading.Thread(target=self._work, name=f"writer of {path.name}", daemon=True)
+        self._thread.start()
+
+    def submit(self, job: Job) -> None:
+        """Hand a job over. The writer is told once per turn of the event loop, so that what is ready together is written
+        together."""
+        if self.dead is not None or self._closing:
+            raise self.dead or StoreClosed(f"{self._path} is closed")
+        self._inbox.append(job)
+        if job.loop not in self._nudging:
+            self._nudging.add(job.loop)
+            job.loop.call_soon(self._nudge, job.loop)
+
+    def _nudge(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._nudging.discard(loop)
+        self._wake.put(None)
+
+    def stop(self) -> None:
+        """End after the jobs that were submitted. Blocks until the thread has ended."""
+        self._closing = True
+        self._wake.put(None)
+        self._thread.join()
+
+    def _work(self) -> None:
+        jobs: list[Job] = []
+        try:
+            while not (self._closing and not self._inbox):
+                self._wake.get()
+                while self._inbox:
+                    jobs = self._take()
+                    self._write(jobs)
+                    self._answer(jobs)
+                    if self.dead is not None:
+                        return
+        except BaseException as error:
+            self.dead = StoreClosed(f"{self._path} is closed: its writer failed ({error!r}); restart the program")
+            for job in jobs:
+                job.error = job.error or self.dead
+            self._answer(jobs)
+            raise
+        finally:
+            self._fail_waiting()
+            self._connection.close()
+
+    def _take(self) -> list[Job]:
+        jobs: list[Job] = []
+        while self._inbox and len(jobs) < BATCH:
+            job = self._inbox.popleft()
+            if not job.future.cancelled():
+                jobs.append(job)
+        return jobs
+
+    def _fail_waiting(self) -> None:
+        self._closing = True
+        left = list(self._inbox)
+        self._inbox.clear()
+        for job in left:
+            job.error = self.dead or StoreClosed(f"{self._path} is closed")
+        self._answer(left)
+
+    def _write(self, jobs: list[Job]) -> None:
+        """One commit. Afterwards every job has its result or its error, and they are the truth."""
+        batch = Batch(self._cursor)
+        try:
+            self._cursor.execute("BEGIN IMMEDIATE")
+            self._check_schema()
+            point("batch.begun")
+            for job in jobs:
+                self._unit(batch, job)
+            batch.flush()
+            point("batch.flushed")
+        except (apsw.Error, StigmergyError) as error:
+            self._lose(jobs, translated(error, self._path) if isinstance(error, apsw.Error) else error)
+            return
+        try:
+            self._cursor.execute("COMMIT")
+        except apsw.Error as error:
+            known = translated(error, self._path, committing=True)
+            self._lose(jobs, known)
+            if isinstance(known, OutcomeUnknown):
+                self.dead = StoreClosed(f"{self._path} is closed: the disk failed during a commit; check it, then restart")
+            return
+        point("batch.committed")
+        for tenant, head in batch.heads.items():
+            if head.seq:
+                self._bus.publish(changes_topic(tenant))
+
+    def _check_schema(self) -> None:
+        ((number,),) = self._cursor.execute("PRAGMA user_version").fetchall()
+        if number != self._schema:
+            self.dead = StoreClosed(f"{self._path} was migrated by a newer program; this one no longer writes to it, update it")
+            raise SchemaTooNew(str(self.dead))
+
+    def _unit(self, batch: Batch, job: Job) -> None:
+        """Run one unit in its savepoint. Raises only when the transaction around it is gone."""
+        tenant = job.scope.tenant
+        known = batch.heads.get(tenant)
+        before = (known.seq, known.rules) if known is not None else None
+        rows = len(batch.rows)
+        tx = SqliteTransaction(batch, job.scope, self._clock.now())
+        self._cursor.execute("SAVEPOINT unit")
+        point("unit.begun")
+        try:
+            job.result = job.context.run(run_unit, self._whole(tx, job), job.unit)
+            if tx.failed is not None:
+                raise tx.failed
+            self._cursor.execute("RELEASE unit")
+            return
+        except BaseException as error:
+            if not self._connection.in_transaction:
+                raise
+            self._cursor.execute("ROLLBACK TO unit")
+            self._cursor.execute("RELEASE unit")
+            job.error = translated(error, self._path) if isinstance(error, apsw.Error) else error
+        if before is None:
+            batch.heads.pop(tenant, None)
+        elif known is not None:
+            known.seq, known.rules = before
+            known.stored = min(known.stored, known.seq)
+        del batch.rows[rows:]
+
+    async def _whole(self, tx: SqliteTransaction, job: Job) -> Any:
+        result = await job.unit(tx, *job.args, **job.kwargs)
+        point("unit.done")
+        if tx.changes:
+            await tx.settle(self._rules)
+            point("unit.settled")
+        return result
+
+    def _lose(self, jobs: Iterable[Job], error: StigmergyError) -> None:
+        """Nothing of the batch is there (or nobody can tell): say so to all of it."""
+        if self._connection.in_transaction:
+            self._cursor.execute("ROLLBACK")
+        self._rules.forget()
+        for job in jobs:
+            job.error = job.error or error
+
+    def _answer(self, jobs: list[Job]) -> None:
+        by_loop: dict[asyncio.AbstractEventLoop, list[Job]] = {}
+        for job in jobs:
+            by_loop.setdefault(job.loop, []).append(job)
+        for loop, answered in by_loop.items():
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(answer_all, answered)
+        point("batch.answered")
+
+
+def answer_all(jobs: list[Job]) -> None:
+    for job in jobs:
+        job.answer()
+
+
+def run_unit(coroutine: Coroutine[Any, Any, Any], unit: Callable[..., Any]) -> Any:
+    """Run a unit to its end: its transaction never suspends it, so anything that does is not its transaction."""
+    try:
+        coroutine.send(None)
+    except StopIteration as stop:
+        return stop.value
+    except RuntimeError as error:
+        if "no running event loop" in str(error):
+            raise foreign_await(unit) from error
+        raise
+    coroutine.close()
+    raise foreign_await(unit)
+
+
