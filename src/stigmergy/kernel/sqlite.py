@@ -19,11 +19,12 @@ from stigmergy.kernel import migrate
 from stigmergy.kernel.bus import Bus, LocalBus
 from stigmergy.kernel.clock import Clock, SystemClock
 from stigmergy.kernel.database import MAIN
+from stigmergy.kernel.jobs import Job
 from stigmergy.kernel.query import Row, Statement
 from stigmergy.kernel.record import Collection, Record, collection_of
 from stigmergy.kernel.rules import RuleBook
 from stigmergy.kernel.sqlite_file import open_connection, prepare, translated
-from stigmergy.kernel.sqlite_writer import Job, Writer, run_unit
+from stigmergy.kernel.sqlite_writer import Writer, run_unit
 from stigmergy.kernel.transaction import Scope, Snapshot
 
 T = TypeVar("T")
@@ -85,6 +86,7 @@ class _Reader:
         except apsw.InterruptError:
             raise _TooLong from None
         finally:
+            self._interruptions = 0
             execute("COMMIT")
 
 

@@ -6,10 +6,9 @@ find, so the batch gets `OutcomeUnknown` and the store is closed.
 """
 
 import asyncio
-import contextvars
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -21,6 +20,7 @@ from stigmergy.kernel.bus import Bus, changes_topic
 from stigmergy.kernel.clock import Clock
 from stigmergy.kernel.database import foreign_await
 from stigmergy.kernel.faults import point
+from stigmergy.kernel.jobs import Job, answer_all
 from stigmergy.kernel.journal import INSERT_CHANGE, READ_HEAD, WRITE_HEAD, change_row
 from stigmergy.kernel.query import Row, Statement
 from stigmergy.kernel.record import Collection, Record
@@ -30,31 +30,6 @@ from stigmergy.kernel.transaction import Scope, Transaction
 
 # Units per commit at the most: a bound on how long the first of a batch waits for the last.
 BATCH = 512
-
-
-class Job:
-    """A unit that waits to be written, and the caller who waits for it."""
-
-    __slots__ = ("args", "context", "error", "future", "kwargs", "loop", "result", "scope", "unit")
-
-    def __init__(self, unit: Callable[..., Awaitable[Any]], args: tuple[Any, ...], kwargs: dict[str, Any], scope: Scope) -> None:
-        self.unit = unit
-        self.args = args
-        self.kwargs = kwargs
-        self.scope = scope
-        self.context = contextvars.copy_context()
-        self.loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[Any] = self.loop.create_future()
-        self.result: Any = None
-        self.error: BaseException | None = None
-
-    def answer(self) -> None:
-        if self.future.done():
-            return
-        if self.error is not None:
-            self.future.set_exception(self.error)
-        else:
-            self.future.set_result(self.result)
 
 
 class Head:
@@ -298,11 +273,6 @@ class Writer:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(answer_all, answered)
         point("batch.answered")
-
-
-def answer_all(jobs: list[Job]) -> None:
-    for job in jobs:
-        job.answer()
 
 
 def run_unit(coroutine: Coroutine[Any, Any, Any], unit: Callable[..., Any]) -> Any:
