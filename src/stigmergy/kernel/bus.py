@@ -19,6 +19,10 @@ class Bus(Protocol):
         """Tell whoever listens, in every process on the store. From any thread; never blocks, never raises."""
         ...
 
+    def publish_all(self) -> None:
+        """Wake everyone in this process: something changed, and nobody knows what."""
+        ...
+
     def listen(self, topic: str) -> "Listener":
         """Start hearing a topic, from the call on."""
         ...
@@ -85,15 +89,9 @@ class LocalBus:
             listener.hear(payload)
 
     def publish_all(self) -> None:
-        """Wake everyone: something changed, and nobody knows what."""
         for listeners in list(self._listeners.values()):
             for listener in listeners:
                 listener.hear(b"")
-
-    @property
-    def heard(self) -> bool:
-        """Whether anybody listens at all."""
-        return bool(self._listeners)
 
     def listen(self, topic: str) -> Listener:
         listener = Listener(self, topic)

@@ -41,6 +41,10 @@ class Database(Protocol):
         """One record by its key: the shortest read there is."""
         ...
 
+    async def tenants(self) -> list[str]:
+        """Who ever wrote here: for what keeps the store as a whole."""
+        ...
+
     async def close(self) -> None: ...
 
 

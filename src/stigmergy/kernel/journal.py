@@ -75,31 +75,6 @@ UNBURY = Statement(
     "tombstones.unbury",
     "DELETE FROM tombstones WHERE tenant = :tenant AND collection = :collection AND id = :id RETURNING version",
 )
-READ_CHANGES = Statement(
-    "changes.read",
-    f"""SELECT {CHANGE_COLUMNS} FROM changes
-        WHERE tenant = :tenant AND seq > :after ORDER BY tenant, seq LIMIT :limit""",
-)
-READ_EDGES = Statement(
-    "changes.edges",
-    """SELECT (SELECT seq FROM heads WHERE tenant = :tenant),
-              (SELECT seq FROM changes WHERE tenant = :tenant ORDER BY tenant, seq LIMIT 1)""",
-)
-READ_VERSION = Statement(
-    "versions.read",
-    """SELECT body FROM versions
-       WHERE tenant = :tenant AND collection = :collection AND id = :id AND version = :version""",
-)
-READ_HISTORY = Statement(
-    "versions.history",
-    """SELECT version, body FROM versions
-       WHERE tenant = :tenant AND collection = :collection AND id = :id AND version < :below
-       ORDER BY tenant, collection, id, version DESC LIMIT :limit""",
-)
-
-
-def body_of(record: Record, collection: Collection[Any]) -> bytes:
-    return collection.encode_body(record)
 
 
 class Seen:

@@ -116,8 +116,9 @@ class _Writer:
         point("batch.flushed")
         await self._commit(connection)
         point("batch.committed")
-        for tenant in {tx.tenant for tx in writing}:
-            self._bus.publish(changes_topic(tenant))
+        topics = {changes_topic(tx.tenant) for tx in writing}.union(*(tx.topics for tx in txs))
+        for topic in topics:
+            self._bus.publish(topic)
 
     async def _commit(self, connection: Connection) -> None:
         try:

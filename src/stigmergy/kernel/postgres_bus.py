@@ -44,6 +44,9 @@ class PostgresBus:
             self._out[message] = None
             self._pending.set()
 
+    def publish_all(self) -> None:
+        self._local.publish_all()
+
     def listen(self, topic: str) -> Listener:
         return self._local.listen(topic)
 

@@ -88,6 +88,7 @@ class Collection(Generic[R]):
             f"{self.name}.delete", f"DELETE FROM {self.name} WHERE {mine} AND version = :version RETURNING version"
         )
         self.since_sql = self.query("since", "WHERE tenant = :tenant AND seq > :after ORDER BY tenant, seq LIMIT :limit")
+        self.between_sql = self.query("between", "WHERE tenant = :tenant AND seq > :after AND seq <= :upto")
         self.delete_values = _compile(f"lambda r: ({', '.join(f'r.{name}' for name in ('tenant', *self.key, 'version'))},)")
         self._updates: dict[tuple[str, ...], Update] = {}
 

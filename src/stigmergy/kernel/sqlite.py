@@ -186,6 +186,9 @@ class SqliteDatabase:
                 self._near_taken.release()
         return await self.read(_get, record, key, scope=scope)
 
+    async def tenants(self) -> list[str]:
+        return await self.read(_tenants)
+
     def _check_open(self) -> None:
         if self._closed:
             raise StoreClosed(f"{self.path} is closed")
@@ -200,6 +203,13 @@ class SqliteDatabase:
         for reader in self._readers:
             reader.connection.close()
         await self.bus.close()
+
+
+_TENANTS = Statement("heads.tenants", "SELECT tenant FROM heads WHERE tenant <> '*' ORDER BY tenant")
+
+
+async def _tenants(tx: Snapshot) -> list[str]:
+    return [row[0] for row in await tx.rows(_TENANTS)]
 
 
 async def _get(tx: Snapshot, record: type[R], key: tuple[str | int, ...]) -> R | None:

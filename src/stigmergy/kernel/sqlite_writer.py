@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import apsw
@@ -30,6 +30,8 @@ from stigmergy.kernel.transaction import Scope, Transaction
 
 # Units per commit at the most: a bound on how long the first of a batch waits for the last.
 BATCH = 512
+# How often an idle writer looks whether another process wrote, so that readers here are woken.
+LOOK_SECONDS = 0.05
 
 
 class Head:
@@ -50,6 +52,7 @@ class Batch:
         self.cursor = cursor
         self.heads: dict[str, Head] = {}
         self.rows: list[Row] = []
+        self.topics: set[str] = set()
 
     def head(self, tenant: str) -> Head:
         head = self.heads.get(tenant)
@@ -127,6 +130,7 @@ class Writer:
         self._wake: SimpleQueue[None] = SimpleQueue()
         self._nudging: set[asyncio.AbstractEventLoop] = set()
         self._closing = False
+        ((self._seen,),) = self._cursor.execute("PRAGMA data_version").fetchall()
         self.dead: StigmergyError | None = None
         self._thread = threading.Thread(target=self._work, name=f"writer of {path.name}", daemon=True)
         self._thread.start()
@@ -155,7 +159,7 @@ class Writer:
         jobs: list[Job] = []
         try:
             while not (self._closing and not self._inbox):
-                self._wake.get()
+                self._sleep()
                 while self._inbox:
                     jobs = self._take()
                     self._write(jobs)
@@ -171,6 +175,21 @@ class Writer:
         finally:
             self._fail_waiting()
             self._connection.close()
+
+    def _sleep(self) -> None:
+        """Until there is something to do. Meanwhile look out for other processes."""
+        while True:
+            try:
+                return self._wake.get(timeout=LOOK_SECONDS)
+            except Empty:
+                self._look()
+
+    def _look(self) -> None:
+        """`data_version` moves when another connection commits, and not when this one does."""
+        ((seen,),) = self._cursor.execute("PRAGMA data_version").fetchall()
+        if seen != self._seen:
+            self._seen = seen
+            self._bus.publish_all()
 
     def _take(self) -> list[Job]:
         jobs: list[Job] = []
@@ -211,9 +230,9 @@ class Writer:
                 self.dead = StoreClosed(f"{self._path} is closed: the disk failed during a commit; check it, then restart")
             return
         point("batch.committed")
-        for tenant, head in batch.heads.items():
-            if head.seq:
-                self._bus.publish(changes_topic(tenant))
+        for topic in batch.topics:
+            self._bus.publish(topic)
+        self._look()
 
     def _check_schema(self) -> None:
         ((number,),) = self._cursor.execute("PRAGMA user_version").fetchall()
@@ -235,6 +254,9 @@ class Writer:
             if tx.failed is not None:
                 raise tx.failed
             self._cursor.execute("RELEASE unit")
+            if tx.changes:
+                batch.topics.add(changes_topic(tenant))
+            batch.topics |= tx.topics
             return
         except BaseException as error:
             if not self._connection.in_transaction:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from stigmergy.errors import UnitError, VersionConflict
 from stigmergy.kernel.ids import new_id
-from stigmergy.kernel.journal import BURY, KEEP_VERSION, UNBURY, Change, Event, body_of
+from stigmergy.kernel.journal import BURY, KEEP_VERSION, UNBURY, Change, Event
 from stigmergy.kernel.query import Query, Row, Statement
 from stigmergy.kernel.record import COLLECTIONS, Collection, Record, collection_of
 
@@ -68,7 +68,9 @@ class Transaction(Snapshot):
         self.cause = scope.cause
         self.depth = scope.depth
         self.changes: list[Change] = []
+        self.topics: set[str] = set()
         self._issued: set[str] = set()
+        self._erased: set[tuple[str, str]] = set()
 
     def new_id(self) -> str:
         made = new_id()
@@ -99,6 +101,10 @@ class Transaction(Snapshot):
     async def run(self, statement: Statement, **given: Any) -> None:
         """A write to the engine's own bookkeeping, which is not journalled."""
         await self._post(statement, statement.bind(given, self.tenant))
+
+    def wake(self, topic: str) -> None:
+        """Publish on the bus once this is committed."""
+        self.topics.add(topic)
 
     async def insert(self, record: R) -> R:
         """Write a new record. One that was deleted comes back with the next version. Gives the record as stored."""
@@ -133,12 +139,15 @@ class Transaction(Snapshot):
         self._note(collection, after, record, "update")
         return after
 
-    async def delete(self, record: Record) -> None:
-        """Remove a record, if it still has this version. Its last body stays in the history; its number goes on."""
+    async def delete(self, record: Record, *, erase: bool = False) -> None:
+        """Remove a record, if it still has this version. Its last body stays in the history, unless it is to be erased; its
+        number goes on."""
         collection = collection_of(type(record))
         if not await self._run(collection.delete_sql, collection.delete_values(record)):
             raise _lost(collection, record)
         self._note(collection, record, record, "delete")
+        if erase:
+            self._erased.add((collection.name, self.changes[-1].id))
 
     async def settle(self, rules: Rules) -> None:
         """Number what the unit wrote, keep what it replaced, start what it set off; and so on for what that wrote."""
@@ -159,7 +168,7 @@ class Transaction(Snapshot):
     async def _keep(self, change: Change) -> None:
         collection, before = COLLECTIONS[change.collection], change.before
         assert before is not None
-        body = body_of(before, collection)
+        body = None if (change.collection, change.id) in self._erased else collection.encode_body(before)
         await self._post(KEEP_VERSION, (self.tenant, change.collection, change.id, before.version, before.seq, body))
         if change.event == "delete" and not self._made_again(change):
             await self._post(BURY, (self.tenant, change.collection, change.id, change.version, change.seq))

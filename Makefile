@@ -1,0 +1,44 @@
+# Everything a developer does here. Each target first makes .venv what requirements.lock says, when it is not.
+
+BIN := .venv/bin
+READY := .venv/.ready
+PARALLEL := -n auto --maxprocesses 4 --dist worksteal
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check fix bench soak lock
+
+help: ## what there is
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' Makefile
+
+run: $(READY) ## start the server; ARGS="module:app --port 8000" are its arguments
+	$(BIN)/stigmergy serve $(ARGS)
+
+test: $(READY) ## all tests, the checks included; ARGS="-k lease" are pytest's
+	@$(BIN)/pytest -q -m "serial and not soak" $(ARGS) || [ $$? -eq 5 ] # 5: none selected
+	@$(BIN)/pytest -q -m "not serial and not soak" $(PARALLEL) $(ARGS)
+
+check: $(READY) ## lint, format, types and the direction of imports
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/pyright
+	$(BIN)/lint-imports --no-logo
+
+fix: $(READY) ## what ruff can repair by itself
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: $(READY) ## every benchmark, one after the other
+	@for file in bench/*.py; do echo "== $$file"; PYTHONPATH=tests $(BIN)/python "$$file" || exit 1; done
+
+soak: $(READY) ## the tests that run for minutes
+	@$(BIN)/pytest -m soak --timeout 0 $(ARGS)
+
+lock: ## requirements.lock from pyproject.toml; ARGS=--upgrade moves every pin
+	@command -v uv >/dev/null || { echo "make lock needs uv: python3 -m pip install uv" >&2; exit 1; }
+	uv pip compile pyproject.toml --all-extras --group dev --universal --generate-hashes \
+		--no-header --no-annotate --quiet --output-file requirements.lock $(ARGS)
+
+$(READY): requirements.lock pyproject.toml scripts/environment
+	@sh scripts/environment
+	@touch $@

@@ -1,0 +1,58 @@
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from stigmergy.kernel.database import Database
+from support.postgres import DatabaseUrls, PostgresServer
+from support.stores import OpenStore, migrated_template, postgres_opener, sqlite_opener
+
+settings.register_profile("house", deadline=None)  # how long an example takes depends on what runs beside it
+settings.load_profile("house")
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """One server per test process, so one per xdist worker; started by the first test that asks."""
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres_template(postgres_server: PostgresServer) -> str:
+    """The name of the database from which each test's own is copied."""
+    return postgres_server.template_ready("migrated", migrated_template)
+
+
+@pytest.fixture
+def postgres_database(postgres_server: PostgresServer, postgres_template: str) -> Iterator[DatabaseUrls]:
+    """A database of the test's own, as (owner, app) URLs."""
+    name = postgres_server.create_database(postgres_template)
+    yield postgres_server.urls(name)
+    postgres_server.drop_database(name)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def engine(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def open_store(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> OpenStore:
+    """Opens the test's own store, as often as it likes: `await open_store(clock=…)`."""
+    if engine == "sqlite":
+        return sqlite_opener(tmp_path / "store.db")
+    return postgres_opener(request.getfixturevalue("postgres_database"))
+
+
+@pytest.fixture
+async def store(open_store: OpenStore) -> AsyncIterator[Database]:
+    opened = await open_store()
+    yield opened
+    await opened.close()
