@@ -9,6 +9,7 @@ from stigmergy.errors import AlreadyExists, UnitAwaited, UnitError, VersionConfl
 from stigmergy.kernel.database import Database, mergeable
 from stigmergy.kernel.feed import read_page
 from stigmergy.kernel.history import read_history
+from stigmergy.kernel.query import Statement
 from stigmergy.kernel.transaction import Scope, Snapshot, Transaction
 from support.notes import Entry, Note
 
@@ -29,7 +30,8 @@ async def remove(tx: Transaction, id: str) -> None:
 
 async def test_a_written_record_is_read_back_as_it_was_stored(store: Database) -> None:
     async def unit(tx: Transaction) -> Note:
-        return await tx.insert(Note(id=tx.new_id(), text="é\n", tags=["a"], data={"n": 1.5, "deep": {"x": [None, True]}}, done=True))
+        data = {"n": 1.5, "deep": {"x": [None, True]}}
+        return await tx.insert(Note(id=tx.new_id(), text="é\n", tags=["a"], data=data, done=True))
 
     written = await store.write(unit, scope=Scope("acme", "mia"))
     assert written.version == 1
@@ -170,9 +172,7 @@ async def test_many_merged_inserts_are_each_answered_and_numbered(store: Databas
             raise LookupError("no")
         return await tx.insert(Note(id=tx.new_id(), text=str(n)))
 
-    results = await asyncio.gather(
-        *(store.write(insert, n, scope=Scope(f"t{n % 3}")) for n in range(60)), return_exceptions=True
-    )
+    results = await asyncio.gather(*(store.write(insert, n, scope=Scope(f"t{n % 3}")) for n in range(60)), return_exceptions=True)
     assert isinstance(results.pop(13), LookupError)
     for tenant in ("t0", "t1", "t2"):
         changes = await store.read(read_page, 0, scope=Scope(tenant))
@@ -189,8 +189,6 @@ async def test_a_tenant_sees_only_its_own(store: Database) -> None:
 
 
 async def test_a_row_changed_beside_the_journal_cannot_be_committed(store: Database) -> None:
-    from stigmergy.kernel.query import Statement
-
     note = await store.write(add, "one")
     behind = Statement("test.behind", "UPDATE notes SET text = 'behind' WHERE tenant = :tenant AND id = :id")
 

@@ -4,6 +4,7 @@ Triggers on every table of records watch that no row changes without its change 
 """
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -72,10 +73,10 @@ def watch_sqlite(path: Path, tables: Iterable[str] | None = None) -> None:
     connection.close()
 
 
-async def migrate_postgres(urls: DatabaseUrls) -> None:
+async def migrate_postgres(urls: DatabaseUrls, *, watched: bool = True) -> None:
     await prepare(urls.owner, migrate.load(SOURCES), SystemClock().now(), migrate=True)
     connection = await asyncpg.connect(urls.owner)
-    for name, collection in COLLECTIONS.items():
+    for name, collection in COLLECTIONS.items() if watched else ():
         key = " || '/' || ".join(f"touched.{column}::text" for column in collection.key)
         same = " AND ".join(f"{column} = touched.{column}" for column in ("tenant", *collection.key))
         await connection.execute(_POSTGRES_WATCH.format(table=name, key=key, same=same))
@@ -88,7 +89,7 @@ def migrated_template(urls: DatabaseUrls) -> None:
 
 def sqlite_opener(path: Path) -> OpenStore:
     async def open_store(**settings: Any) -> Database:
-        first = not path.exists()
+        first = not os.path.exists(path)
         store = await SqliteDatabase.open(path, sources=SOURCES, **settings)
         if first:
             watch_sqlite(path)

@@ -19,9 +19,7 @@ PUT = Statement(
        ON CONFLICT (tenant, hash) DO UPDATE SET body = excluded.body WHERE blocks.body IS NULL""",
 )
 GET = Statement("blocks.get", "SELECT hash, size, media_type, body FROM blocks WHERE tenant = :tenant AND hash = :hash")
-ERASE = Statement(
-    "blocks.erase", "UPDATE blocks SET body = NULL WHERE tenant = :tenant AND hash = :hash RETURNING hash"
-)
+ERASE = Statement("blocks.erase", "UPDATE blocks SET body = NULL WHERE tenant = :tenant AND hash = :hash RETURNING hash")
 
 
 class Block(NamedTuple):

@@ -7,6 +7,7 @@ Buses between processes deliver into the process's own `LocalBus`, so that there
 import asyncio
 import threading
 from collections import deque
+from contextlib import suppress
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -48,9 +49,7 @@ class Listener:
         except TimeoutError:
             pass
         self._heard.clear()
-        payloads = list(self._payloads)
-        self._payloads.clear()
-        return payloads
+        return [self._payloads.popleft() for _ in range(len(self._payloads))]
 
     def hear(self, payload: bytes) -> None:
         """From any thread: note it, and wake the reader in its own loop."""
@@ -64,8 +63,9 @@ class Listener:
             on_own_loop = False
         if on_own_loop:
             self._heard.set()
-        elif not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._heard.set)
+        else:
+            with suppress(RuntimeError):  # the loop is closed: nobody waits there any more
+                self._loop.call_soon_threadsafe(self._heard.set)
 
     def close(self) -> None:
         self._bus.forget(self)
@@ -108,6 +108,8 @@ class LocalBus:
                 self._listeners.pop(listener.topic, None)
 
     async def close(self) -> None:
+        """Who listens is woken once more, to see that there is nothing to wait for."""
+        self.publish_all()
         self._listeners.clear()
 
 

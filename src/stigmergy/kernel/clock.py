@@ -43,13 +43,15 @@ class ManualClock:
         return self._monotonic
 
     async def sleep(self, seconds: float) -> None:
+        if seconds <= 0:
+            return await asyncio.sleep(0)
         woken = asyncio.get_running_loop().create_future()
         self._sleepers.append((self._monotonic + seconds, woken))
         await woken
 
     def advance(self, seconds: float) -> None:
         """Let time pass for both clocks. Call it from the sleepers' event loop."""
-        self._now += int(seconds * 1000)
+        self._now += round(seconds * 1000)
         self._monotonic += seconds
         for moment, woken in self._sleepers:
             if moment <= self._monotonic and not woken.done():
@@ -58,4 +60,4 @@ class ManualClock:
 
     def jump(self, seconds: float) -> None:
         """Set the wall clock alone, as an operator or NTP does."""
-        self._now += int(seconds * 1000)
+        self._now += round(seconds * 1000)

@@ -21,9 +21,9 @@ What is guaranteed:
 Inside a macro the element is the library's own: its missing fields are errors, and `has` is true of its nulls.
 """
 
-import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, NoReturn, cast
 
@@ -41,110 +41,44 @@ from stigmergy.kernel.matching import (
     Scalar,
     Subject,
     always,
+    boolean,
     equals,
     every,
+    holds_text,
+    kind_of,
+    negated,
+    one_of,
+    ordered,
     reader,
+    show,
+    some,
 )
 
 
 def compile_condition(text: str) -> Matcher:
     """The condition as a predicate, which raises `ConditionFailed`. An empty text is always true."""
+    try:
+        if len(text.encode()) > MAX_TEXT:
+            refuse(f"a condition may have {MAX_TEXT} bytes", text)
+    except UnicodeEncodeError:
+        refuse("a condition is text that can be encoded", text)
     return _compile(text)
 
 
 @lru_cache(maxsize=4096)
 def _compile(text: str) -> Matcher:
-    parts = _conjuncts(tokenize(text))
-    terms = [_compile_term(text, part, alone=len(parts) == 1) for part in parts]
-    terms.sort(key=lambda term: not term.native)
-    test = every([term.test for term in terms])
-    return Matcher(test, tuple(anchor for term in terms for anchor in term.anchors), ((text, test),) if terms else ())
-
-
-def _some(tests: Sequence[Predicate]) -> Predicate:
-    """At least one holds. A failure counts only where no other test says yes."""
-    if len(tests) == 1:
-        return tests[0]
-    ordered = tuple(tests)
-
-    def test(subject: Subject) -> bool:
-        failure = None
-        for each in ordered:
-            try:
-                if each(subject):
-                    return True
-            except ConditionFailed as failed:
-                failure = failed
-        if failure is not None:
-            raise failure
-        return False
-
-    return test
-
-
-def _one_of(read: Read, values: Sequence[Scalar]) -> Predicate:
-    bools = frozenset(value for value in values if isinstance(value, bool))
-    others = frozenset(value for value in values if not isinstance(value, bool))
-
-    def test(subject: Subject) -> bool:
-        found = read(subject)
-        if found.__class__ is dict or found.__class__ is list:
-            return False
-        return found in (bools if found.__class__ is bool else others)
-
-    return test
-
-
-_ORDERS: dict[str, Callable[[Any, Any], bool]] = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
-
-
-def comparable_with(value: Scalar) -> tuple[type, ...]:
-    """The types that have an order with the value."""
-    return (int, float) if value.__class__ in (int, float) else (value.__class__,)
-
-
-def _ordered(path: Path, sign: str, value: Scalar) -> Predicate:
-    read, compare, types = reader(path), _ORDERS[sign], comparable_with(value)
-
-    def test(subject: Subject) -> bool:
-        found = read(subject)
-        if found.__class__ in types:
-            return compare(found, value)
-        raise ConditionFailed("condition_error", f"{show(path)} is {_kind(found)} and cannot be compared with {value!r}")
-
-    return test
-
-
-def _holds_text(path: Path, text: str) -> Predicate:
-    read = reader(path)
-
-    def test(subject: Subject) -> bool:
-        found = read(subject)
-        if isinstance(found, list | tuple | dict):
-            return text in found
-        raise ConditionFailed("condition_error", f"{show(path)} is {_kind(found)}; `in` needs a list or a map")
-
-    return test
-
-
-def _boolean(path: Path, failure: FailureKind) -> Predicate:
-    read = reader(path)
-
-    def test(subject: Subject) -> bool:
-        found = read(subject)
-        if found.__class__ is bool:
-            return found
-        raise ConditionFailed(failure, f"{show(path)} is {_kind(found)}, not a boolean")
-
-    return test
-
-
-def show(path: Path) -> str:
-    return ".".join(path)
-
-
-def _kind(value: Any) -> str:
-    return "null" if value is None else f"a {type(value).__name__}"
+    conjuncts = _conjuncts(scan(text))
+    alone: FailureKind = "condition_not_boolean" if len(conjuncts) == 1 else "condition_error"
+    terms: list[_Term] = []
+    others: list[Token] = []  # for the library, as one term, so that its bounds hold for the whole condition
+    for tokens in conjuncts:
+        try:
+            terms.append(_Parser(text, tokens).whole(alone))
+        except _NotNative:
+            others += [*([_AND] if others else []), *tokens]
+    tests = [term.test for term in terms] + ([cel_predicate(text, others, alone)] if others else [])
+    test = every(tests)
+    return Matcher(test, tuple(anchor for term in terms for anchor in term.anchors), ((text, test),) if tests else ())
 
 
 # ---- the text of a condition ----
@@ -173,6 +107,9 @@ class Token(NamedTuple):
     start: int
 
 
+_AND = Token("sign", "&&", 0)
+
+
 def refuse(message: str, text: str, offset: int | None = None) -> NoReturn:
     """`Invalid`, with the place of the fault as line and column."""
     where = "condition"
@@ -182,10 +119,8 @@ def refuse(message: str, text: str, offset: int | None = None) -> NoReturn:
     raise Invalid(message, where=where, code="invalid_condition")
 
 
-def tokenize(text: str) -> list[Token]:
+def scan(text: str) -> list[Token]:
     """The tokens, within the bounds that keep the library's parser from exhausting the stack."""
-    if len(text.encode(errors="surrogatepass")) > MAX_TEXT:
-        refuse(f"a condition may have {MAX_TEXT} bytes", text)
     tokens: list[Token] = []
     items: list[int] = []  # of each open bracket, how many so far
     at = 0
@@ -237,7 +172,12 @@ def _path_at(tokens: Sequence[Token], at: int) -> tuple[Path, int] | None:
         return tokens[index].text if index < len(tokens) else ""
 
     def is_name(index: int) -> bool:
-        return index < len(tokens) and tokens[index].kind == "name" and text(index) not in _KEYWORDS and text(index + 1) != "("
+        return (
+            index < len(tokens)
+            and tokens[index].kind == "name"
+            and text(index) not in _KEYWORDS
+            and text(index + 1) not in ("(", "{")
+        )
 
     if not is_name(at) or (at > 0 and text(at - 1) == "."):
         return None
@@ -297,17 +237,7 @@ class _NotNative(Exception):
 class _Term(NamedTuple):
     test: Predicate
     anchors: tuple[Anchor, ...] = ()
-    native: bool = True
     bare: Path | None = None  # the path, where the term is nothing else
-
-
-def _compile_term(text: str, tokens: list[Token], alone: bool) -> _Term:
-    failure: FailureKind = "condition_not_boolean" if alone else "condition_error"
-    try:
-        term = _Parser(text, tokens).whole()
-    except _NotNative:
-        return _Term(cel_predicate(text, tokens, failure), native=False)
-    return _Term(_boolean(term.bare, failure), term.anchors) if term.bare else term
 
 
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
@@ -322,11 +252,11 @@ class _Parser:
         self.tokens = tokens
         self.at = 0
 
-    def whole(self) -> _Term:
+    def whole(self, not_boolean: FailureKind) -> _Term:
         term = self.any_of()
         if self.at < len(self.tokens):
             raise _NotNative
-        return term
+        return _Term(boolean(term.bare, not_boolean)) if term.bare else term
 
     def take(self, *texts: str) -> str | None:
         if self.at < len(self.tokens) and (text := self.tokens[self.at].text) in texts:
@@ -344,7 +274,7 @@ class _Parser:
             terms.append(self.all_of())
         if len(terms) == 1:
             return terms[0]
-        return _Term(_some([term.test for term in terms]), _shared([term.anchors for term in terms]))
+        return _Term(some([term.test for term in terms]), _shared([term.anchors for term in terms]))
 
     def all_of(self) -> _Term:
         terms = [self.relation()]
@@ -356,12 +286,11 @@ class _Parser:
 
     def relation(self) -> _Term:
         if self.take("!"):
-            test = self.unit().test
-            return _Term(lambda subject: not test(subject))
+            return _Term(negated(self.unit().test))
         begin = self.at
         left = self.operand()
-        sign = self.take("==", "!=", "<", "<=", ">", ">=", "in") if left is not None else None
-        if sign is None:
+        sign = self.take("==", "!=", "<", "<=", ">", ">=", "in")
+        if left is None or sign is None:
             self.at = begin
             return self.unit()
         if sign == "in":
@@ -385,13 +314,12 @@ class _Parser:
             self.need(")")
             if not isinstance(path, tuple):
                 raise _NotNative
-            read = reader(path)
-            return _Term(lambda subject: read(subject) is not None)
+            return _Term(negated(equals(reader(path), None)))
         value = self.operand()
         if isinstance(value, tuple):
-            return _Term(_boolean(value, "condition_error"), (Anchor(value, reader(value), (True,)),), bare=value)
+            return _Term(boolean(value, "condition_error"), bare=value)  # no anchor: what is not true may be a failure
         if value is not None and isinstance(value[0], bool):
-            return _Term(always if value[0] else _never)
+            return _Term(always if value[0] else negated(always))
         raise _NotNative
 
     def comparison(self, path: Path, sign: str, value: Scalar) -> _Term:
@@ -399,11 +327,10 @@ class _Parser:
         if sign == "==":
             return _Term(equals(read, value), (Anchor(path, read, (value,)),))
         if sign == "!=":
-            test = equals(read, value)
-            return _Term(lambda subject: not test(subject))
+            return _Term(negated(equals(read, value)))
         if value is None:
             raise _NotNative
-        return _Term(_ordered(path, sign, value))
+        return _Term(ordered(path, sign, value))
 
     def membership(self, left: Path | list[Scalar]) -> _Term:
         if isinstance(left, list):
@@ -411,7 +338,7 @@ class _Parser:
             if not isinstance(path, tuple) or not isinstance(left[0], str):
                 raise _NotNative
             anchors = (Anchor(path, reader(path), (left[0],), many=True),) if path == ("tags",) else ()
-            return _Term(_holds_text(path, left[0]), anchors)
+            return _Term(holds_text(path, left[0]), anchors)
         values: list[Scalar] = []
         self.need("[")
         while not self.take("]"):
@@ -423,7 +350,7 @@ class _Parser:
                 self.need("]")
                 break
         read = reader(left)
-        return _Term(_one_of(read, values), (Anchor(left, read, tuple(values)),))
+        return _Term(one_of(read, values), (Anchor(left, read, tuple(values)),))
 
     def operand(self) -> Path | list[Scalar] | None:
         """A path, a literal (in a list of one), or None where neither begins."""
@@ -462,17 +389,20 @@ def _shared(alternatives: Sequence[Sequence[Anchor]]) -> tuple[Anchor, ...]:
 
 # ---- the escape hatch ----
 
-_BUDGET = 40_000  # units of about 60 ns
+_BUDGET = 40_000  # units of work, each about 60 ns
 _MAX_OPERATORS = 100
-_MAX_PLUS = 16
+_MAX_CONCATENATIONS = 16
 _MAX_VALUES = 1000
 _MAX_CHARACTERS = 65_536
 _MAX_DEPTH = 32
+_MAX_PATTERN = 256
+_MAX_STATES = 1500  # each about 1 µs to compile: the library matches in linear time, but compiles a pattern each time
 _MACROS = frozenset({"all", "exists", "exists_one", "existsOne", "filter", "map"})
-_FUNCTIONS = frozenset(
-    "size contains startsWith endsWith matches int uint double string bytes timestamp duration getFullYear getMonth getDate "
-    "getDayOfMonth getDayOfWeek getDayOfYear getHours getMinutes getSeconds getMilliseconds".split()
-)
+_FUNCTIONS = frozenset({"size", "contains", "startsWith", "endsWith", "matches", "int", "uint", "double", "string", "bytes"}) | {
+    *("timestamp", "duration", "getFullYear", "getMonth", "getDate", "getDayOfMonth", "getDayOfWeek", "getDayOfYear"),
+    *("getHours", "getMinutes", "getSeconds", "getMilliseconds"),
+}
+_CALLS = _FUNCTIONS | _MACROS | {"has", "in"}
 
 
 class _Macro(NamedTuple):
@@ -482,45 +412,36 @@ class _Macro(NamedTuple):
     end: int
 
 
-class _Source(NamedTuple):
-    """A term with each path replaced by a variable of its own, so that a missing one can be null."""
-
-    text: str
-    variables: dict[str, Read]
-
-
 class _Work(NamedTuple):
-    """What bounds the time a term takes: counted once, and multiplied at match time with the sizes of the values."""
+    """What a term costs, counted once; the sizes of the values it names decide when it runs."""
 
     tokens: int
     inside: int  # tokens in the bodies of macros
     elements: int  # mentions of an element in them
-    builds: int  # lists that are built item by item, each time copied
+    builds: int  # lists built item by item, copied each time
     concatenations: int
-    listed: int  # the longest list that can be looped over without being a value
+    longest: int  # list literal
     states: int  # of regular expressions
     mentions: dict[str, tuple[int, int]]  # of each variable: outside macros, inside
 
 
 def cel_predicate(text: str, tokens: Sequence[Token], failure: FailureKind) -> Predicate:
-    """A term, or a whole condition, as the library answers it."""
-    source = _with_variables(text, tokens)
+    """A term as the library answers it. Each path is a variable of its own there, so that a missing one can be null."""
+    source, variables = _with_variables(text, tokens)
+    rewritten = scan(source)
+    macros = _macros(rewritten)
+    work = _count_work(text, rewritten, macros, variables)  # first: a text beyond the bounds could crash the parser
     try:
-        program = cel.compile(source.text)
+        program = cel.compile(source)
     except ValueError as error:
         _explain_syntax(text, error)
-    known = {*source.variables, *(macro.variable for macro in _macros(tokenize(source.text)))}
-    for name in program.variables():
-        if name not in known:
-            refuse(f"{name!r} cannot be used as a name here", text)
-    for name in program.functions():
-        if name.isidentifier() and not name.startswith("_") and name not in _FUNCTIONS:
-            refuse(f"there is no function {name!r}", text)
-    work = _work(text, source)
-    fixed, per_item = work.tokens, work.inside
+    if unknown := {*program.variables()} - {*variables} - {macro.variable for macro in macros}:
+        refuse(f"{min(unknown)!r} cannot be used as a name", text)
+    if unknown := {name for name in program.functions() if name[0].isalpha()} - _FUNCTIONS:
+        refuse(f"{min(unknown)} is not called like this", text)
 
     def test(subject: Subject) -> bool:
-        activation = {name: read(subject) for name, read in source.variables.items()}
+        activation = {name: read(subject) for name, read in variables.items()}
         _check_sizes(activation, work)
         try:
             result = program.execute(activation)
@@ -530,6 +451,202 @@ def cel_predicate(text: str, tokens: Sequence[Token], failure: FailureKind) -> P
             raise ConditionFailed("condition_error", f"{type(error).__name__}: {str(error)[:200]}") from None
         if result.__class__ is bool:
             return result
-        raise ConditionFailed(failure, f"the result is {_kind(result)}, not a boolean")
+        raise ConditionFailed(failure, f"the result is {kind_of(result)}, not a boolean")
 
     return test
+
+
+def _explain_syntax(text: str, error: ValueError) -> NoReturn:
+    """The fault at its place in the whole condition; the term alone may begin in its middle."""
+    try:
+        cel.compile(text)
+    except ValueError as whole:
+        error = whole
+    found = re.search(r"<input>:(\d+):(\d+): (.*)", str(error))
+    if found is None:
+        refuse(str(error).splitlines()[0], text)
+    line, column, message = found.groups()
+    starts = [0, *(match.end() for match in re.finditer("\n", text))]
+    refuse(message, text, starts[min(int(line), len(starts)) - 1] + int(column) - 1)
+
+
+def _macros(tokens: Sequence[Token]) -> list[_Macro]:
+    found: list[_Macro] = []
+    for at in range(1, len(tokens) - 2):
+        if tokens[at].text in _MACROS and tokens[at - 1].text == "." and tokens[at + 1].text == "(":
+            depth, end = 1, at + 2
+            while end < len(tokens) and depth:
+                depth += (tokens[end].text in ("(", "[", "{")) - (tokens[end].text in (")", "]", "}"))
+                end += 1
+            found.append(_Macro(tokens[at].text, tokens[at + 2].text, at + 2, end - 1))
+    return found
+
+
+def _with_variables(text: str, tokens: Sequence[Token]) -> tuple[str, dict[str, Read]]:
+    macros = _macros(tokens)
+    prefix = "v"
+    while prefix in text:
+        prefix += "_"
+    names: dict[tuple[Path, bool], str] = {}
+    pieces: list[str] = []
+    at = 0
+    while at < len(tokens):
+        found = _path_at(tokens, at + 2) if tokens[at].text == "has" else None
+        asked = found is not None and tokens[at + 1].text == "(" and [token.text for token in tokens[found[1] :][:1]] == [")"]
+        found = found if asked else _path_at(tokens, at)
+        if found is None or any(m.start <= at < m.end and found[0][0] == m.variable for m in macros):
+            pieces.append(tokens[at].text)
+            at += 1
+            continue
+        path = resolve(found[0], text, tokens[at].start)
+        pieces.append(names.setdefault((path, asked), f"{prefix}{len(names)}"))
+        at = found[1] + asked
+    return " ".join(pieces), {name: _present(path) if asked else reader(path) for (path, asked), name in names.items()}
+
+
+def _present(path: Path) -> Read:
+    read = reader(path)
+    return lambda subject: read(subject) is not None
+
+
+def _count_work(text: str, tokens: Sequence[Token], macros: Sequence[_Macro], variables: Mapping[str, Read]) -> _Work:
+    signs = Counter(token.text for token in tokens if token.kind == "sign")
+    if signs.total() - sum(signs[free] for free in (",", "&&", "||", ")", "]", "}")) > _MAX_OPERATORS:
+        refuse(f"a term may have {_MAX_OPERATORS} operators", text)
+    if signs["+"] > _MAX_CONCATENATIONS:
+        refuse(f"a term may have {_MAX_CONCATENATIONS} additions", text)
+    inside = [any(macro.start <= at < macro.end for macro in macros) for at in range(len(tokens))]
+    bound = {macro.variable for macro in macros}
+    mentions: dict[str, tuple[int, int]] = dict.fromkeys(variables, (0, 0))
+    states = 0
+    for at, token in enumerate(tokens):
+        if token.text in variables:
+            outer, inner = mentions[token.text]
+            mentions[token.text] = (outer + (not inside[at]), inner + inside[at])
+        elif token.text == "matches" and token.kind == "name":
+            states += _checked_pattern(text, tokens, at, inside[at])
+        elif token.text in ("(", "{") and at and tokens[at - 1].kind == "name" and tokens[at - 1].text not in _CALLS:
+            refuse(f"there is no function {tokens[at - 1].text!r}", text)
+    if states > _MAX_STATES:
+        refuse("the patterns are too large: use fewer classes such as \\w and smaller counts", text)
+    for macro in macros:
+        if inside[macro.start - 2]:
+            refuse(f"{macro.name} may not stand inside another macro", text)
+        if macro.name == "map" and not _is_field_of_element(tokens[macro.start : macro.end], macro.variable):
+            refuse("map may only take a field of its element, as in items.map(i, i.name); use exists, all or filter", text)
+    return _Work(
+        tokens=len(tokens),
+        inside=sum(inside),
+        elements=sum(token.text in bound for token, within in zip(tokens, inside, strict=True) if within),
+        builds=sum(macro.name in ("map", "filter") for macro in macros),
+        concatenations=signs["+"],
+        longest=min(signs[","] + 1, _MAX_ITEMS) if "[" in signs else 1,
+        states=states,
+        mentions=mentions,
+    )
+
+
+def _is_field_of_element(tokens: Sequence[Token], variable: str) -> bool:
+    """Whether the last argument of a macro only picks from the element, so that what it gives is no larger."""
+    last = [token.text for token in tokens]
+    while "," in last:
+        last = last[last.index(",") + 1 :]
+    return last[:1] == [variable] and all(text == "." or text.isidentifier() for text in last)
+
+
+_ATOM = re.compile(r"\\[pP]\{[^}]*\}|\\[pP].|\\x\{[^}]*\}|\\.|\{(?P<least>\d*),?(?P<most>\d*)\}|.", re.DOTALL)
+
+
+def _checked_pattern(text: str, tokens: Sequence[Token], at: int, inside: bool) -> int:
+    """The states of the pattern that `matches`, the token there, is called with."""
+    argument = [token.kind for token in tokens[at - 1 : at + 4]]
+    if inside or argument != ["sign", "name", "sign", "string", "sign"] or tokens[at + 3].text != ")":
+        refuse("matches takes one string literal, and not inside a macro", text)
+    pattern = str(_literal(tokens[at + 2]))
+    if len(pattern) > _MAX_PATTERN or re.search(r"\[\^?\]|\(\?[a-zA-Z-]*x", pattern):
+        refuse(f"a pattern may have {_MAX_PATTERN} characters, no x flag, and no ] at the start of a class", text)
+    states = _states(pattern)
+    if states > _MAX_STATES:
+        refuse("the pattern is too large: use fewer classes such as \\w, and smaller counts", text)
+    try:
+        cel.evaluate(f"''.matches({tokens[at + 2].text})")
+    except Exception as error:
+        refuse(f"the pattern is refused: {str(error)[:200]}", text)
+    return states
+
+
+def _states(pattern: str) -> int:
+    """An upper bound of what it takes to compile: classes weigh by how much of Unicode they name, counts multiply."""
+    plain = 6 if re.search(r"\(\?[a-zA-Z]*i", pattern) else 1
+    total, last, factor = 0, 0, 1
+    opened, depth = 0, 0  # the total before the class that is being read, and how many classes are open
+    previous = ""
+    for atom in _ATOM.finditer(pattern):
+        kind = atom.group()
+        if kind[0] == "{" and len(kind) > 1:
+            count = max(int(atom["most"] or 0), int(atom["least"] or 0), 1)
+            if previous in (")", "}"):
+                factor *= count
+            else:
+                total += last * (count - 1)
+            previous = "}"
+            continue
+        weight = plain
+        if kind[0] == "\\" and len(kind) > 1:
+            weight = 200 if kind[1] in "wWpP" else 30 if kind[1] in "dDsS" else plain
+        elif kind in (".", "^"):
+            weight = 4
+        if kind == "[":
+            opened = opened if depth else total
+            depth += 1
+        total += weight
+        last = weight
+        if kind == "]" and depth:
+            depth -= 1
+            last = total - opened
+        previous = kind
+    return total * factor
+
+
+def _check_sizes(activation: Mapping[str, Any], work: _Work) -> None:
+    """Refuse values that would make the term run long. The library converts them first: about 1 µs for each."""
+    everything = outer = inner = count = characters = 0
+    longest = work.longest
+    for name, value in activation.items():
+        held, length, most = _size(value)
+        count += held
+        characters += length
+        longest = max(longest, most)
+        units = 1 + held + length // 8
+        outside, inside = work.mentions[name]
+        everything += units
+        outer += units * outside
+        inner += units * inside
+    cost = work.tokens + longest * work.inside + work.states * characters // 8
+    cost += (1 + work.concatenations) * (outer + work.elements * everything + longest * inner)
+    cost += work.builds * longest * (everything + work.tokens) * 2
+    if cost > _BUDGET or count > _MAX_VALUES or characters > _MAX_CHARACTERS:
+        raise ConditionFailed("condition_over_bound", "the values that the condition names are too large for it")
+
+
+def _size(value: Any) -> tuple[int, int, int]:
+    """How many values it holds, how many characters, and how long its longest list is; no further than the bounds."""
+    if not isinstance(value, dict | list | tuple):
+        return 0, len(value) if isinstance(value, str) else 0, 0
+    count = characters = longest = depth = 0
+    level: list[Any] = [value]
+    while level:
+        below: list[Any] = []
+        for each in level:
+            if isinstance(each, str):
+                characters += len(each)
+            elif isinstance(each, dict | list | tuple):
+                items = cast(Sequence[Any], each)
+                count += len(items)
+                longest = max(longest, len(items))
+                if count > _MAX_VALUES or depth > _MAX_DEPTH:
+                    raise ConditionFailed("condition_over_bound", "a value that the condition names is too large or too deep")
+                below += [*items, *cast(dict[str, Any], each).values()] if isinstance(each, dict) else items
+        level = below
+        depth += 1
+    return count, characters, longest

@@ -11,12 +11,14 @@ Both engines keep this contract, and one conformance suite holds them to it:
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, TypeVar
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from stigmergy.errors import UnitAwaited
 from stigmergy.kernel.bus import Bus
 from stigmergy.kernel.clock import Clock
 from stigmergy.kernel.record import Record
+from stigmergy.kernel.rules import RuleBook
 from stigmergy.kernel.transaction import Scope
 
 T = TypeVar("T")
@@ -25,9 +27,23 @@ R = TypeVar("R", bound=Record)
 MAIN = Scope()
 
 
+class Finding(NamedTuple):
+    """One thing that was looked at in a store. `advice` says what to do when it is not well."""
+
+    check: str
+    well: bool
+    detail: str
+    advice: str = ""
+
+
+Progress = Callable[[int, int], None]
+"""Called with how much is done and how much there is."""
+
+
 class Database(Protocol):
     bus: Bus
     clock: Clock
+    rules: RuleBook
 
     async def write(self, unit: Callable[..., Awaitable[T]], /, *args: Any, scope: Scope = MAIN, **kwargs: Any) -> T:
         """Run `unit(tx, *args, **kwargs)` on a `Transaction`."""
@@ -43,6 +59,14 @@ class Database(Protocol):
 
     async def tenants(self) -> list[str]:
         """Who ever wrote here: for what keeps the store as a whole."""
+        ...
+
+    async def check(self) -> list[Finding]:
+        """What the engine itself can say of its files and settings."""
+        ...
+
+    async def backup(self, target: Path, progress: Progress | None = None) -> None:
+        """A consistent copy of everything in a new file, while others read and write."""
         ...
 
     async def close(self) -> None: ...

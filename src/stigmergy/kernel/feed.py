@@ -4,6 +4,7 @@ A follower is woken by the bus and reads from its own cursor. Bodies are those o
 record's row while it is current and in `versions` once it was superseded; an erased body is None.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import NamedTuple
 
@@ -124,6 +125,8 @@ class Follower:
                         yield change
                 if len(changes) < self._page:
                     await listener.wait(self._poll_seconds)
+                else:
+                    await asyncio.sleep(0)  # a read may not suspend; others in this loop want to live meanwhile
 
     def _is_wanted(self, change: Change) -> bool:
         if self._collections is not None and change.collection not in self._collections:
@@ -143,4 +146,3 @@ async def read_cursor(tx: Snapshot, name: str) -> int | None:
 
 async def drop_cursor(tx: Transaction, name: str) -> None:
     await tx.run(DROP_CURSOR, name=name)
-

@@ -55,7 +55,8 @@ async def purge(tx: Transaction, record: type[R], *key: str | int) -> None:
     collection = collection_of(record)
     current = await tx.get(record, *key)
     if current is not None:
-        await tx.delete(current, erase=True)
+        await tx.delete(current)
+    tx.erase(collection, _id(collection, key))
     await tx.run(ERASE, collection=collection.name, id=_id(collection, key), below=EVERYTHING)
 
 

@@ -1,6 +1,7 @@
 """Identifiers: UUIDv7 text, so that new keys go to the right edge of every index."""
 
 import re
+from functools import lru_cache
 
 import uuid_utils
 
@@ -13,6 +14,7 @@ def new_id() -> str:
     return str(uuid_utils.uuid7())
 
 
+@lru_cache(maxsize=10_000)
 def check_tenant(tenant: str) -> str:
     """A tenant's name is letters, digits and `_.@:-`, so that it can stand in a setting, a path and a header as it is."""
     if TENANT.fullmatch(tenant) is None:

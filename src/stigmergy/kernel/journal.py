@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from stigmergy.kernel.query import Row, Statement
-from stigmergy.kernel.record import COLLECTIONS, Collection, Record
+from stigmergy.kernel.record import COLLECTIONS, Record
 
 Event = Literal["create", "update", "delete"]
 

@@ -17,13 +17,16 @@ ENLIST = Statement(
     "workers.enlist",
     "INSERT INTO workers (id, counter, alive, started_at, describes) VALUES (:id, 0, TRUE, :now, :describes)",
 )
+KEEP_ALIVE = Statement("workers.keep_alive", "SELECT id FROM workers WHERE id = :id AND alive {for_update}")
 BEAT = Statement("workers.beat", "UPDATE workers SET counter = counter + 1 WHERE id = :id AND alive RETURNING counter")
 LIVING = Statement("workers.living", "SELECT id, counter FROM workers WHERE alive ORDER BY id")
-BURY = Statement(
-    "workers.bury", "UPDATE workers SET alive = FALSE WHERE id = :id AND counter = :counter AND alive RETURNING id"
+BURY = Statement("workers.bury", "UPDATE workers SET alive = FALSE WHERE id = :id AND counter = :counter AND alive RETURNING id")
+RETIRE = Statement("workers.retire", "DELETE FROM workers WHERE id = :id RETURNING id")
+FREE = Statement(
+    "ready.free",
+    """UPDATE ready SET worker = NULL, due_at = CASE WHEN due_at > :now THEN :now ELSE due_at END
+       WHERE worker = :worker RETURNING queue""",
 )
-RETIRE = Statement("workers.retire", "DELETE FROM workers WHERE id = :id")
-FREE = Statement("ready.free", "UPDATE ready SET worker = NULL WHERE worker = :worker RETURNING queue")
 HELD = Statement("ready.held", "SELECT tenant, queue, id, fence FROM ready WHERE worker = :worker ORDER BY tenant, queue, id")
 ENQUEUE = Statement(
     "ready.enqueue",
@@ -33,11 +36,12 @@ ENQUEUE = Statement(
 )
 CLAIM = Statement(
     "ready.claim",
-    """UPDATE ready SET worker = :worker, fence = fence + 1
-       WHERE (tenant, queue, id) IN (
-           SELECT tenant, queue, id FROM ready WHERE queue = :queue AND worker IS NULL AND due_at <= :now
+    """WITH longest AS MATERIALIZED (
+           SELECT tenant, queue, id, due_at FROM ready WHERE queue = :queue AND worker IS NULL AND due_at <= :now
            ORDER BY queue, due_at LIMIT :limit {skip_locked})
-       RETURNING tenant, queue, id, fence""",
+       UPDATE ready SET worker = :worker, fence = fence + 1, due_at = :never
+       FROM longest WHERE ready.tenant = longest.tenant AND ready.queue = longest.queue AND ready.id = longest.id
+       RETURNING ready.tenant, ready.queue, ready.id, ready.fence""",
 )
 HOLD = Statement(
     "ready.hold",
@@ -45,9 +49,16 @@ HOLD = Statement(
        WHERE tenant = :of AND queue = :queue AND id = :id AND worker = :worker AND fence = :fence {for_update}""",
 )
 RELEASE = Statement(
-    "ready.release", "UPDATE ready SET worker = NULL, due_at = :due_at WHERE tenant = :of AND queue = :queue AND id = :id"
+    "ready.release",
+    """UPDATE ready SET worker = NULL, due_at = CASE WHEN due_at > :due_at THEN :due_at ELSE due_at END
+       WHERE tenant = :of AND queue = :queue AND id = :id""",
 )
-FINISH = Statement("ready.finish", "DELETE FROM ready WHERE tenant = :of AND queue = :queue AND id = :id")
+FINISH = Statement(
+    "ready.finish",
+    "DELETE FROM ready WHERE tenant = :of AND queue = :queue AND id = :id AND due_at = :never RETURNING id",
+)
+# The due time of an item in hand, until somebody makes it ready again meanwhile.
+NEVER = 2**62
 
 
 class Claim(NamedTuple):
@@ -73,8 +84,12 @@ async def enlist(tx: Transaction, describes: str = "") -> str:
 async def beat(tx: Transaction, worker: str) -> list[Claim]:
     """Live on. Gives what the worker still holds; `LeaseLost` when it was declared dead meanwhile."""
     if not await tx.rows(BEAT, id=worker):
-        raise LeaseLost(f"worker {worker} was declared dead; enlist again and give up what it held")
+        raise _dead(worker)
     return [Claim(*row) for row in await tx.rows(HELD, worker=worker)]
+
+
+def _dead(worker: str) -> LeaseLost:
+    return LeaseLost(f"worker {worker} was declared dead; enlist again and give up what it held")
 
 
 async def living(tx: Snapshot) -> list[tuple[str, int]]:
@@ -91,24 +106,28 @@ async def bury(tx: Transaction, worker: str, counter: int) -> bool:
 
 async def retire(tx: Transaction, worker: str) -> None:
     """Leave in good order."""
+    await tx.rows(RETIRE, id=worker)
     await _free(tx, worker)
-    await tx.run(RETIRE, id=worker)
 
 
 async def _free(tx: Transaction, worker: str) -> None:
-    for (queue,) in await tx.rows(FREE, worker=worker):
+    for (queue,) in await tx.rows(FREE, worker=worker, now=tx.now):
         tx.wake(ready_topic(queue))
 
 
 async def enqueue(tx: Transaction, queue: str, id: str, due_at: int | None = None) -> None:
-    """Make an item ready, now or from a moment on. One that is ready already keeps the earlier moment."""
+    """Make an item ready, now or from a moment on. One that is ready already keeps the earlier moment; one that a worker
+    holds will be ready again when the worker is done with it."""
     await tx.run(ENQUEUE, queue=queue, id=id, due_at=tx.now if due_at is None else due_at)
     tx.wake(ready_topic(queue))
 
 
 async def claim(tx: Transaction, queue: str, worker: str, limit: int = 1) -> list[Claim]:
-    """Take what has been due the longest, of every tenant."""
-    rows = await tx.rows(CLAIM, queue=queue, worker=worker, now=tx.now, limit=limit)
+    """Take what has been due the longest, of every tenant. `LeaseLost` when the worker was declared dead: nobody would
+    look after what it took."""
+    if not await tx.rows(KEEP_ALIVE, id=worker):
+        raise _dead(worker)
+    rows = await tx.rows(CLAIM, queue=queue, worker=worker, now=tx.now, limit=limit, never=NEVER)
     return [Claim(*row) for row in rows]
 
 
@@ -120,16 +139,18 @@ async def hold(tx: Transaction, worker: str, claim: Claim) -> None:
 
 
 async def release(tx: Transaction, worker: str, claim: Claim, due_at: int | None = None) -> None:
-    """Give an item back, to be taken again."""
+    """Give an item back, to be taken again then, or sooner if somebody made it ready meanwhile."""
     await hold(tx, worker, claim)
     await tx.run(RELEASE, of=claim.tenant, queue=claim.queue, id=claim.id, due_at=tx.now if due_at is None else due_at)
     tx.wake(ready_topic(claim.queue))
 
 
 async def finish(tx: Transaction, worker: str, claim: Claim) -> None:
-    """The item is done and leaves the queue."""
+    """The item is done and leaves the queue, unless somebody made it ready meanwhile."""
     await hold(tx, worker, claim)
-    await tx.run(FINISH, of=claim.tenant, queue=claim.queue, id=claim.id)
+    if not await tx.rows(FINISH, of=claim.tenant, queue=claim.queue, id=claim.id, never=NEVER):
+        await tx.run(RELEASE, of=claim.tenant, queue=claim.queue, id=claim.id, due_at=NEVER)
+        tx.wake(ready_topic(claim.queue))
 
 
 class Watch:

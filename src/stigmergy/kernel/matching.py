@@ -71,7 +71,7 @@ class ConditionFailed(Exception):
 
 class Anchor(NamedTuple):
     """What must hold for a predicate to be true: what is read is one of `values`, or, for `many`, holds one of them.
-    `source` names what is read, so that the index reads it once for all its rules."""
+    Where it does not hold the predicate is false and cannot fail. `source` names what is read: the index reads it once."""
 
     source: Path
     read: Read
@@ -101,10 +101,7 @@ def reader(path: Path) -> Read:
         return _follow(start, steps)
     name, *rest = steps
     sister = name if root == "context" else snake_case(name)
-    if sister != name:
-        field = _field_or_sister(start, name, sister)
-    else:
-        field = _field(start, name, optional=root == "before")
+    field = _field_or_sister(start, name, sister) if sister != name else _field(start, name, optional=root == "before")
     return _follow(field, rest) if rest else field
 
 
@@ -200,6 +197,99 @@ def equals(read: Read, value: Scalar) -> Predicate:
     if value in (0, 1):  # which Python holds equal to False and True
         return lambda subject: (found := read(subject)) == value and found.__class__ is not bool
     return lambda subject: read(subject) == value
+
+
+def some(tests: Sequence[Predicate]) -> Predicate:
+    """At least one holds. A failure counts only where no other test says yes."""
+    if len(tests) == 1:
+        return tests[0]
+    ordered = tuple(tests)
+
+    def test(subject: Subject) -> bool:
+        failure = None
+        for each in ordered:
+            try:
+                if each(subject):
+                    return True
+            except ConditionFailed as failed:
+                failure = failed
+        if failure is not None:
+            raise failure
+        return False
+
+    return test
+
+
+def one_of(read: Read, values: Sequence[Scalar]) -> Predicate:
+    bools = frozenset(value for value in values if isinstance(value, bool))
+    others = frozenset(value for value in values if not isinstance(value, bool))
+
+    def test(subject: Subject) -> bool:
+        found = read(subject)
+        if found.__class__ is dict or found.__class__ is list:
+            return False
+        return found in (bools if found.__class__ is bool else others)
+
+    return test
+
+
+_ORDERS: dict[str, Callable[[Any, Any], bool]] = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+
+
+def comparable_with(value: Scalar) -> tuple[type, ...]:
+    """The types that have an order with the value."""
+    return (int, float) if value.__class__ in (int, float) else (value.__class__,)
+
+
+def ordered(path: Path, sign: str, value: Scalar) -> Predicate:
+    read, compare, types = reader(path), _ORDERS[sign], comparable_with(value)
+
+    def test(subject: Subject) -> bool:
+        found = read(subject)
+        if found.__class__ in types:
+            return compare(found, value)
+        raise ConditionFailed("condition_error", f"{show(path)} is {kind_of(found)} and cannot be compared with {value!r}")
+
+    return test
+
+
+def holds_text(path: Path, text: str) -> Predicate:
+    read = reader(path)
+
+    def test(subject: Subject) -> bool:
+        found = read(subject)
+        if isinstance(found, list | tuple | dict):
+            return text in found
+        raise ConditionFailed("condition_error", f"{show(path)} is {kind_of(found)}; `in` needs a list or a map")
+
+    return test
+
+
+def boolean(path: Path, failure: FailureKind) -> Predicate:
+    read = reader(path)
+
+    def test(subject: Subject) -> bool:
+        found = read(subject)
+        if found.__class__ is bool:
+            return found
+        raise ConditionFailed(failure, f"{show(path)} is {kind_of(found)}, not a boolean")
+
+    return test
+
+
+def show(path: Path) -> str:
+    return ".".join(path)
+
+
+def negated(test: Predicate) -> Predicate:
+    return lambda subject: not test(subject)
+
+
+_KINDS: dict[Any, str] = {str: "a string", int: "a number", float: "a number", bool: "a boolean", dict: "a map", list: "a list"}
+
+
+def kind_of(value: Any) -> str:
+    return "null" if value is None else _KINDS.get(type(value), type(value).__name__)
 
 
 # ---- collections ----

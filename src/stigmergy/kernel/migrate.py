@@ -14,6 +14,9 @@ from stigmergy.errors import SchemaTooNew, SchemaTooOld
 
 KERNEL = "stigmergy.kernel"
 _FILE = re.compile(r"(\d{4})_\w+\.sql")
+_LITERAL = r"""('[^']*'|"[^"]*")"""
+_COMMENT = re.compile(rf"{_LITERAL}|--[^\n]*")
+_END = re.compile(rf"{_LITERAL}|;[ \t]*(?:\n|\Z)")
 
 TABLE = """CREATE TABLE IF NOT EXISTS schema_migrations (
     source TEXT NOT NULL, number BIGINT NOT NULL, name TEXT NOT NULL, checksum TEXT NOT NULL, applied_at BIGINT NOT NULL,
@@ -33,16 +36,20 @@ class Migration(NamedTuple):
 
     @property
     def statements(self) -> list[str]:
-        without_comments = re.sub(r"--[^\n]*", "", self.sql)
-        return [text for part in without_comments.split(";\n") if (text := part.strip().removesuffix(";"))]
+        """Each ends with a semicolon at the end of a line. A literal may hold what it likes."""
+        without_comments = _COMMENT.sub(lambda found: found[1] or "", self.sql)
+        marked = _END.sub(lambda found: found[1] or "\0", without_comments)
+        return [text for part in marked.split("\0") if (text := part.strip())]
 
 
 def load(sources: Iterable[str] = (KERNEL,)) -> list[Migration]:
     found: list[Migration] = []
     for source in sources:
-        for file in files(source).joinpath("migrations").iterdir():
-            if match := _FILE.fullmatch(file.name):
-                found.append(Migration(source, int(match[1]), file.name, file.read_text("utf-8")))
+        found.extend(
+            Migration(source, int(match[1]), file.name, file.read_text("utf-8"))
+            for file in files(source).joinpath("migrations").iterdir()
+            if (match := _FILE.fullmatch(file.name))
+        )
     order = {source: place for place, source in enumerate(sources)}
     return sorted(found, key=lambda migration: (order[migration.source], migration.number))
 

@@ -11,6 +11,7 @@ import random
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import asyncpg
@@ -19,10 +20,11 @@ from stigmergy.errors import OutcomeUnknown, StoreClosed, StoreError, StoreUnava
 from stigmergy.kernel import migrate
 from stigmergy.kernel.bus import Bus, changes_topic
 from stigmergy.kernel.clock import Clock, SystemClock
-from stigmergy.kernel.database import MAIN
+from stigmergy.kernel.database import MAIN, Finding, Progress
 from stigmergy.kernel.faults import point
 from stigmergy.kernel.jobs import Job, answer_all
 from stigmergy.kernel.postgres_bus import PostgresBus
+from stigmergy.kernel.postgres_care import back_up, check_server
 from stigmergy.kernel.postgres_schema import EVERY_TENANT, Connection, connect, prepare, tenants_setting, translated
 from stigmergy.kernel.postgres_transaction import PostgresSnapshot, PostgresTransaction, drive, number_all, send_waiting
 from stigmergy.kernel.record import Record
@@ -141,8 +143,9 @@ class _Writer:
 class PostgresDatabase:
     """A `Database` in PostgreSQL. It belongs to the event loop that opened it."""
 
-    def __init__(self, url: str, *, clock: Clock, bus: Bus, rules: RuleBook, schema: int) -> None:
+    def __init__(self, url: str, *, owner_url: str, clock: Clock, bus: Bus, rules: RuleBook, schema: int) -> None:
         self.url = url
+        self._owner_url = owner_url
         self.clock = clock
         self.bus = bus
         self.rules = rules
@@ -174,7 +177,7 @@ class PostgresDatabase:
         if bus is None:
             bus = PostgresBus(url)
             await bus.start()
-        return cls(url, clock=clock, bus=bus, rules=rules or RuleBook(), schema=len(migrations))
+        return cls(url, owner_url=owner_url or url, clock=clock, bus=bus, rules=rules or RuleBook(), schema=len(migrations))
 
     async def write(self, unit: Callable[..., Awaitable[T]], /, *args: Any, scope: Scope = MAIN, **kwargs: Any) -> T:
         self._check_open()
@@ -220,6 +223,13 @@ class PostgresDatabase:
             rows = await connection.fetch("SELECT tenant FROM heads ORDER BY tenant")
             await connection.execute("COMMIT")
             return [row[0] for row in rows if row[0] != "*"]
+
+    async def check(self) -> list[Finding]:
+        async with self._reader() as connection:
+            return await check_server(connection)
+
+    async def backup(self, target: Path, progress: Progress | None = None) -> None:
+        await back_up(self._owner_url, target)
 
     @asynccontextmanager
     async def _reader(self) -> AsyncIterator[Connection]:

@@ -136,7 +136,9 @@ def _unreachable(error: Exception) -> StigmergyError:
         case ValueError() | asyncpg.InterfaceError():
             return StoreUnusable(f"this PostgreSQL URL cannot be read ({error}); write postgresql://user:password@host:5432/name")
         case _:
-            return StoreUnavailable(f"PostgreSQL cannot be reached ({error or type(error).__name__}); is it running, is the URL right?")
+            return StoreUnavailable(
+                f"PostgreSQL cannot be reached ({error or type(error).__name__}); is it running, is the URL right?"
+            )
 
 
 def translated(error: Exception) -> StigmergyError:
@@ -158,7 +160,6 @@ def translated(error: Exception) -> StigmergyError:
             return StoreUnavailable(f"the connection to PostgreSQL broke ({error}); nothing of this was written, try again")
         case _:
             return StoreError(f"PostgreSQL: {error}")
-
 
 
 def tenants_setting(tenants: Sequence[str]) -> str:

@@ -19,8 +19,7 @@ from stigmergy.kernel.journal import CHANGE_COLUMNS, Change, change_row
 from stigmergy.kernel.postgres_schema import Connection, arrays
 from stigmergy.kernel.query import Row, Statement
 from stigmergy.kernel.record import COLLECTIONS, Collection, Record, collection_of
-from stigmergy.kernel.rules import RuleVersions
-from stigmergy.kernel.transaction import Scope, Snapshot, Transaction
+from stigmergy.kernel.transaction import RuleVersions, Scope, Snapshot, Transaction
 
 TAKE_POSITIONS = """
     INSERT INTO heads (tenant, seq, rules)
@@ -176,7 +175,8 @@ def _restamp_sql(collection: Collection[Any]) -> str:
     if sql is None:
         key = ("tenant", *collection.key)
         kinds = {field.name: field.type for field in msgspec.structs.fields(collection.record)}
-        arrays = ", ".join(f"${n}::{'bigint' if _is_int(kinds[name]) else 'text'}[]" for n, name in enumerate((*key, "seq"), 1))
+        types = ("bigint" if _is_int(kinds[name]) else "text" for name in (*key, "seq"))
+        arrays = ", ".join(f"${n}::{kind}[]" for n, kind in enumerate(types, 1))
         same = " AND ".join(f"{collection.name}.{name} = given.{name}" for name in key)
         sql = _RESTAMP[collection.name] = (
             f"UPDATE {collection.name} SET seq = given.seq FROM unnest({arrays}) AS given ({', '.join((*key, 'seq'))}) WHERE {same}"

@@ -22,18 +22,26 @@ TOKENS = {
     "for_update": ("", "FOR UPDATE"),
     "skip_locked": ("", "FOR UPDATE SKIP LOCKED"),
 }
-_TOKEN = re.compile(r"\{(\w+)\}")
-_PARAMETER = re.compile(r"(?<![:\w]):([a-z_][a-z0-9_]*)")
+# A literal, a quoted name or a comment is matched first, as it is: what looks like a token or a parameter in it is text.
+_TEXT = r"""'[^']*'|"[^"]*"|--[^\n]*"""
+_TOKEN = re.compile(rf"{_TEXT}|\{{(\w+)\}}")
+_PARAMETER = re.compile(rf"{_TEXT}|(?<![:\w]):([a-z_][a-z0-9_]*)")
 
 _JOURNAL = re.compile(r"\b(FROM|JOIN) (changes|heads)\b")
 
 
 def for_sqlite(sql: str) -> str:
-    return _TOKEN.sub(lambda token: TOKENS[token[1]][0], sql)
+    return _TOKEN.sub(lambda token: TOKENS[token[1]][0] if token[1] else token[0], sql)
 
 
 def for_postgres(sql: str) -> str:
-    return _TOKEN.sub(lambda token: TOKENS[token[1]][1], sql)
+    return _TOKEN.sub(lambda token: TOKENS[token[1]][1] if token[1] else token[0], sql)
+
+
+def _numbered(sql: str, sign: str, parameters: tuple[str, ...]) -> str:
+    """The engine's own parameters instead of `:name`."""
+    number = {parameter: f"{sign}{position}" for position, parameter in enumerate(parameters, 1)}
+    return _PARAMETER.sub(lambda found: number[found[1]] if found[1] else found[0], sql)
 
 
 class Statement:
@@ -43,10 +51,9 @@ class Statement:
 
     def __init__(self, name: str, sql: str) -> None:
         self.name = name
-        self.parameters = tuple(dict.fromkeys(_PARAMETER.findall(sql)))
-        number = {parameter: str(position) for position, parameter in enumerate(self.parameters, 1)}
-        self.sqlite = _PARAMETER.sub(lambda found: "?" + number[found[1]], for_sqlite(sql))
-        self.postgres = _PARAMETER.sub(lambda found: "$" + number[found[1]], for_postgres(sql))
+        self.parameters = tuple(dict.fromkeys(filter(None, _PARAMETER.findall(sql))))
+        self.sqlite = _numbered(for_sqlite(sql), "?", self.parameters)
+        self.postgres = _numbered(for_postgres(sql), "$", self.parameters)
         self.bind = self._binder()
         self.reads_journal = _JOURNAL.search(sql) is not None
 

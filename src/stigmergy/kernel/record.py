@@ -9,7 +9,7 @@ The kernel stamps `tenant`, `version`, `seq`, `created_at` and `updated_at`; nob
 
 import types
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, Literal, NamedTuple, TypeVar, Union, cast, get_args, get_origin
+from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar, Union, cast, get_args, get_origin
 
 import msgspec
 
@@ -202,12 +202,18 @@ def _encode_json(value: Any) -> str:
 def _column_kind(annotation: Any) -> tuple[Literal["plain", "bool", "json"], bool]:
     """How a field is stored, and whether it may be absent."""
     optional = False
+    annotation = _bare(annotation)
     if get_origin(annotation) in (Union, types.UnionType):
         members = [member for member in get_args(annotation) if member is not type(None)]
         optional = len(members) < len(get_args(annotation))
-        annotation = members[0] if len(members) == 1 else annotation
+        annotation = _bare(members[0]) if len(members) == 1 else annotation
     if get_origin(annotation) is Literal and all(isinstance(value, str) for value in get_args(annotation)):
         return "plain", optional
     if annotation is bool:
         return "bool", optional
     return ("plain" if annotation in _SCALARS else "json"), optional
+
+
+def _bare(annotation: Any) -> Any:
+    """A type without the constraints that `Annotated` adds."""
+    return _bare(get_args(annotation)[0]) if get_origin(annotation) is Annotated else annotation

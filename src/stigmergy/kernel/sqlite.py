@@ -18,11 +18,12 @@ from stigmergy.errors import StoreClosed
 from stigmergy.kernel import migrate
 from stigmergy.kernel.bus import Bus, LocalBus
 from stigmergy.kernel.clock import Clock, SystemClock
-from stigmergy.kernel.database import MAIN
+from stigmergy.kernel.database import MAIN, Finding, Progress
 from stigmergy.kernel.jobs import Job
 from stigmergy.kernel.query import Row, Statement
 from stigmergy.kernel.record import Collection, Record, collection_of
 from stigmergy.kernel.rules import RuleBook
+from stigmergy.kernel.sqlite_care import back_up, check_file
 from stigmergy.kernel.sqlite_file import open_connection, prepare, translated
 from stigmergy.kernel.sqlite_writer import Writer, run_unit
 from stigmergy.kernel.transaction import Scope, Snapshot
@@ -188,6 +189,12 @@ class SqliteDatabase:
 
     async def tenants(self) -> list[str]:
         return await self.read(_tenants)
+
+    async def check(self) -> list[Finding]:
+        return await asyncio.to_thread(check_file, self.path, self._synchronous)
+
+    async def backup(self, target: Path, progress: Progress | None = None) -> None:
+        await asyncio.to_thread(back_up, self.path, target, progress)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -2,7 +2,8 @@
 
 import errno
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import apsw
@@ -25,20 +26,41 @@ from stigmergy.kernel.query import for_sqlite
 APPLICATION_ID = 0x5374676D
 # Statements kept compiled for each connection.
 STATEMENT_CACHE = 400
+# Pages of the file that each connection keeps in memory, at the most.
+CACHE_KIB = 32_000
+# Pages in the WAL before a commit moves them into the file: 16 MB. Four times SQLite's own gave a tenth more writes.
+CHECKPOINT_PAGES = 4_000
 
 
 def open_connection(path: Path, *, synchronous: str = "FULL", busy_seconds: float = 5.0, writes: bool = False) -> apsw.Connection:
     try:
         connection = apsw.Connection(str(path), statementcachesize=STATEMENT_CACHE)
-        connection.set_busy_timeout(int(busy_seconds * 1000))
+        connection.set_busy_handler(_patience(busy_seconds))
         connection.execute(f"PRAGMA synchronous = {synchronous}")
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute("PRAGMA temp_store = MEMORY")
+        connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
         if not writes:
             connection.execute("PRAGMA query_only = ON")
         return connection
     except apsw.Error as error:
         raise translated(error, path) from error
+
+
+def _patience(seconds: float) -> Callable[[int], bool]:
+    """Ask for the lock again and again, in short sleeps: SQLite's own grow to 100 ms, in which a second writer starves the
+    first."""
+    began = 0.0
+
+    def wait(tries: int) -> bool:
+        nonlocal began
+        if tries == 0:
+            began = time.monotonic()
+        time.sleep(0.0002 if tries < 50 else 0.001)
+        return time.monotonic() - began < seconds
+
+    return wait
 
 
 def prepare(path: Path, migrations: Sequence[Migration], now: int, *, migrate: bool, busy_seconds: float = 5.0) -> None:

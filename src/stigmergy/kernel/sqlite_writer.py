@@ -9,6 +9,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -24,12 +25,14 @@ from stigmergy.kernel.jobs import Job, answer_all
 from stigmergy.kernel.journal import INSERT_CHANGE, READ_HEAD, WRITE_HEAD, change_row
 from stigmergy.kernel.query import Row, Statement
 from stigmergy.kernel.record import Collection, Record
-from stigmergy.kernel.rules import SHARED, RuleBook, RuleVersions
+from stigmergy.kernel.rules import RuleBook
 from stigmergy.kernel.sqlite_file import translated
-from stigmergy.kernel.transaction import Scope, Transaction
+from stigmergy.kernel.transaction import SHARED, RuleVersions, Scope, Transaction
 
 # Units per commit at the most: a bound on how long the first of a batch waits for the last.
 BATCH = 512
+# Tenants whose heads are remembered between commits, at the most.
+HEADS = 10_000
 # How often an idle writer looks whether another process wrote, so that readers here are woken.
 LOOK_SECONDS = 0.05
 
@@ -37,39 +40,61 @@ LOOK_SECONDS = 0.05
 class Head:
     """A tenant's place in the journal, as this batch moves it."""
 
-    __slots__ = ("rules", "seq", "stored")
+    __slots__ = ("rules", "seq")
 
     def __init__(self, seq: int, rules: int) -> None:
         self.seq = seq
         self.rules = rules
-        self.stored = seq
 
 
 class Batch:
-    """The units of one commit: the heads they moved and the journal rows that are still to be written."""
+    """The units of one commit: the heads they moved and the journal rows that are still to be written.
 
-    def __init__(self, cursor: apsw.Cursor) -> None:
+    `heads` outlives the batch, as long as nobody else writes to the file."""
+
+    def __init__(self, cursor: apsw.Cursor, heads: dict[str, Head]) -> None:
         self.cursor = cursor
-        self.heads: dict[str, Head] = {}
+        self.heads = heads
+        self.moved: set[str] = set()
         self.rows: list[Row] = []
         self.topics: set[str] = set()
+        # the rows written inside the savepoint of the unit that runs, should it be rolled back
+        self._flushed: list[Row] = []
 
     def head(self, tenant: str) -> Head:
         head = self.heads.get(tenant)
         if head is None:
-            found = self.cursor.execute(READ_HEAD.sqlite, (tenant,)).fetchall()
+            found: list[Any] = self.cursor.execute(READ_HEAD.sqlite, (tenant,)).fetchall()
             head = self.heads[tenant] = Head(*found[0]) if found else Head(0, 0)
         return head
+
+    def begin_unit(self, tenant: str) -> tuple[int, int, int]:
+        """A mark to go back to, should the unit fail."""
+        self._flushed = []
+        head = self.head(tenant)
+        return len(self.rows), head.seq, head.rules
+
+    def forget_unit(self, tenant: str, mark: tuple[int, int, int]) -> None:
+        """The unit was rolled back, and with it what was flushed while it ran, that of earlier units too."""
+        kept, seq, rules = mark
+        rows = self._flushed + self.rows
+        self.rows = rows[:kept]
+        head = self.heads[tenant]
+        head.seq, head.rules = seq, rules
+        self.moved.update(row[0] for row in self.rows)
+        if seq == 0:
+            self.moved.discard(tenant)
 
     def flush(self) -> None:
         """Write what the units so far put into the journal."""
         if self.rows:
             self.cursor.executemany(INSERT_CHANGE.sqlite, self.rows)
-            self.rows.clear()
-        for tenant, head in self.heads.items():
-            if head.seq != head.stored:
-                self.cursor.execute(WRITE_HEAD.sqlite, (tenant, head.seq, head.rules))
-                head.stored = head.seq
+            self._flushed += self.rows
+            self.rows = []
+        for tenant in self.moved:
+            head = self.heads[tenant]
+            self.cursor.execute(WRITE_HEAD.sqlite, (tenant, head.seq, head.rules))
+        self.moved.clear()
 
 
 class SqliteTransaction(Transaction):
@@ -82,9 +107,9 @@ class SqliteTransaction(Transaction):
         self.failed: BaseException | None = None
 
     async def _run(self, statement: Statement, values: Row) -> list[Row]:
-        if statement.reads_journal:
-            self._batch.flush()
         try:
+            if statement.reads_journal:
+                self._batch.flush()
             return self._batch.cursor.execute(statement.sqlite, values).fetchall()
         except BaseException as error:
             self.failed = error
@@ -110,6 +135,7 @@ class SqliteTransaction(Transaction):
             self._batch.rows.append(change_row(change))
             if change.collection == "rules":
                 self._batch.head(self.tenant).rules = change.seq
+        self._batch.moved.add(self.tenant)
 
     async def rule_versions(self) -> RuleVersions:
         return self._batch.head(self.tenant).rules, self._batch.head(SHARED).rules
@@ -130,18 +156,25 @@ class Writer:
         self._wake: SimpleQueue[None] = SimpleQueue()
         self._nudging: set[asyncio.AbstractEventLoop] = set()
         self._closing = False
-        ((self._seen,),) = self._cursor.execute("PRAGMA data_version").fetchall()
+        self._ended = False
+        self._alone = True
+        self._heads: dict[str, Head] = {}
+        self._seen: Any = None
         self.dead: StigmergyError | None = None
         self._thread = threading.Thread(target=self._work, name=f"writer of {path.name}", daemon=True)
         self._thread.start()
 
     def submit(self, job: Job) -> None:
-        """Hand a job over. The writer is told once per turn of the event loop, so that what is ready together is written
-        together."""
+        """Hand a job over. Where several callers write, the writer is told once per turn of the event loop, so that what is
+        ready together is written together."""
         if self.dead is not None or self._closing:
             raise self.dead or StoreClosed(f"{self._path} is closed")
         self._inbox.append(job)
-        if job.loop not in self._nudging:
+        if self._ended:
+            self._fail_waiting()
+        elif self._alone:
+            self._wake.put(None)
+        elif job.loop not in self._nudging:
             self._nudging.add(job.loop)
             job.loop.call_soon(self._nudge, job.loop)
 
@@ -164,6 +197,7 @@ class Writer:
                     jobs = self._take()
                     self._write(jobs)
                     self._answer(jobs)
+                    jobs = []
                     if self.dead is not None:
                         return
         except BaseException as error:
@@ -173,6 +207,7 @@ class Writer:
             self._answer(jobs)
             raise
         finally:
+            self._ended = True
             self._fail_waiting()
             self._connection.close()
 
@@ -182,14 +217,21 @@ class Writer:
             try:
                 return self._wake.get(timeout=LOOK_SECONDS)
             except Empty:
-                self._look()
+                if self._inbox or self._closing:
+                    return
+                try:
+                    self._look()
+                except apsw.Error:
+                    self._seen = None  # looked at again, and reported if it lasts, by the next batch
 
     def _look(self) -> None:
         """`data_version` moves when another connection commits, and not when this one does."""
         ((seen,),) = self._cursor.execute("PRAGMA data_version").fetchall()
         if seen != self._seen:
             self._seen = seen
+            self._heads.clear()
             self._bus.publish_all()
+            self._check_schema()
 
     def _take(self) -> list[Job]:
         jobs: list[Job] = []
@@ -200,29 +242,42 @@ class Writer:
         return jobs
 
     def _fail_waiting(self) -> None:
-        self._closing = True
-        left = list(self._inbox)
-        self._inbox.clear()
-        for job in left:
+        """Whoever waits when the thread ends is told; whoever comes in that moment does this himself."""
+        while True:
+            try:
+                job = self._inbox.popleft()
+            except IndexError:
+                return
             job.error = self.dead or StoreClosed(f"{self._path} is closed")
-        self._answer(left)
+            self._answer([job])
 
     def _write(self, jobs: list[Job]) -> None:
         """One commit. Afterwards every job has its result or its error, and they are the truth."""
-        batch = Batch(self._cursor)
+        if len(self._heads) > HEADS:
+            self._heads.clear()
+        batch = Batch(self._cursor, self._heads)
+        self._alone = len(jobs) == 1
         try:
             self._cursor.execute("BEGIN IMMEDIATE")
-            self._check_schema()
+            self._look()
+            if self.dead is not None:
+                raise self.dead
             point("batch.begun")
             for job in jobs:
-                self._unit(batch, job)
+                if not job.future.cancelled():
+                    self._unit(batch, job)
             batch.flush()
             point("batch.flushed")
-        except (apsw.Error, StigmergyError) as error:
-            self._lose(jobs, translated(error, self._path) if isinstance(error, apsw.Error) else error)
+        except BaseException as error:
+            self._lose(jobs, self._known(error))
             return
         try:
             self._cursor.execute("COMMIT")
+        except apsw.ConstraintError as error:
+            self._lose(jobs, translated(error, self._path))
+            if len(jobs) > 1:
+                self._each_alone(jobs)
+            return
         except apsw.Error as error:
             known = translated(error, self._path, committing=True)
             self._lose(jobs, known)
@@ -232,44 +287,45 @@ class Writer:
         point("batch.committed")
         for topic in batch.topics:
             self._bus.publish(topic)
-        self._look()
+
+    def _each_alone(self, jobs: list[Job]) -> None:
+        """One of them broke a rule that is looked at in the end only: find out which."""
+        for job in jobs:
+            job.error = None
+            self._write([job])
 
     def _check_schema(self) -> None:
         ((number,),) = self._cursor.execute("PRAGMA user_version").fetchall()
         if number != self._schema:
-            self.dead = StoreClosed(f"{self._path} was migrated by a newer program; this one no longer writes to it, update it")
-            raise SchemaTooNew(str(self.dead))
+            self.dead = SchemaTooNew(f"{self._path} was migrated by a newer program; this one no longer writes to it, update it")
 
     def _unit(self, batch: Batch, job: Job) -> None:
-        """Run one unit in its savepoint. Raises only when the transaction around it is gone."""
+        """Run one unit, in a savepoint unless it is the only one. Raises what ends the whole transaction."""
         tenant = job.scope.tenant
-        known = batch.heads.get(tenant)
-        before = (known.seq, known.rules) if known is not None else None
-        rows = len(batch.rows)
+        mark = batch.begin_unit(tenant)
         tx = SqliteTransaction(batch, job.scope, self._clock.now())
-        self._cursor.execute("SAVEPOINT unit")
+        if not self._alone:
+            self._cursor.execute("SAVEPOINT unit")
         point("unit.begun")
         try:
             job.result = job.context.run(run_unit, self._whole(tx, job), job.unit)
             if tx.failed is not None:
                 raise tx.failed
-            self._cursor.execute("RELEASE unit")
+            if not self._alone:
+                self._cursor.execute("RELEASE unit")
             if tx.changes:
                 batch.topics.add(changes_topic(tenant))
             batch.topics |= tx.topics
             return
         except BaseException as error:
-            if not self._connection.in_transaction:
+            if self._alone:
                 raise
+            if not self._connection.in_transaction:
+                raise tx.failed or error from None
             self._cursor.execute("ROLLBACK TO unit")
             self._cursor.execute("RELEASE unit")
-            job.error = translated(error, self._path) if isinstance(error, apsw.Error) else error
-        if before is None:
-            batch.heads.pop(tenant, None)
-        elif known is not None:
-            known.seq, known.rules = before
-            known.stored = min(known.stored, known.seq)
-        del batch.rows[rows:]
+            job.error = self._known(error)
+        batch.forget_unit(tenant, mark)
 
     async def _whole(self, tx: SqliteTransaction, job: Job) -> Any:
         result = await job.unit(tx, *job.args, **job.kwargs)
@@ -279,20 +335,24 @@ class Writer:
             point("unit.settled")
         return result
 
-    def _lose(self, jobs: Iterable[Job], error: StigmergyError) -> None:
+    def _known(self, error: BaseException) -> BaseException:
+        return translated(error, self._path) if isinstance(error, apsw.Error) else error
+
+    def _lose(self, jobs: Iterable[Job], error: BaseException) -> None:
         """Nothing of the batch is there (or nobody can tell): say so to all of it."""
-        if self._connection.in_transaction:
-            self._cursor.execute("ROLLBACK")
-        self._rules.forget()
         for job in jobs:
             job.error = job.error or error
+        if self._connection.in_transaction:
+            self._cursor.execute("ROLLBACK")
+        self._heads.clear()
+        self._rules.forget()
 
     def _answer(self, jobs: list[Job]) -> None:
         by_loop: dict[asyncio.AbstractEventLoop, list[Job]] = {}
         for job in jobs:
             by_loop.setdefault(job.loop, []).append(job)
         for loop, answered in by_loop.items():
-            if not loop.is_closed():
+            with suppress(RuntimeError):  # the loop is closed: nobody waits there any more
                 loop.call_soon_threadsafe(answer_all, answered)
         point("batch.answered")
 
@@ -309,5 +369,3 @@ def run_unit(coroutine: Coroutine[Any, Any, Any], unit: Callable[..., Any]) -> A
         raise
     coroutine.close()
     raise foreign_await(unit)
-
-

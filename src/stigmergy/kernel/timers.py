@@ -5,10 +5,10 @@ A timer that fires is deleted in the transaction of its effect, so it takes effe
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from stigmergy.errors import StigmergyError, StoreClosed
+from stigmergy.errors import StoreClosed
 from stigmergy.kernel.database import Database
 from stigmergy.kernel.query import Statement
 from stigmergy.kernel.transaction import Scope, Snapshot, Transaction
@@ -32,7 +32,11 @@ TAKE = Statement(
     "timers.take",
     "DELETE FROM timers WHERE tenant = :tenant AND kind = :kind AND id = :id AND due_at = :due_at RETURNING id",
 )
-DUE = Statement("timers.due", "SELECT tenant, kind, id, due_at FROM timers ORDER BY due_at LIMIT :limit")
+POSTPONE = Statement(
+    "timers.postpone",
+    "UPDATE timers SET due_at = :later WHERE tenant = :tenant AND kind = :kind AND id = :id AND due_at = :due_at",
+)
+DUE = Statement("timers.due", "SELECT tenant, kind, id, due_at FROM timers WHERE kind = :kind ORDER BY due_at LIMIT :limit")
 
 
 class Timer(NamedTuple):
@@ -55,8 +59,10 @@ async def cancel_timer(tx: Transaction, kind: str, id: str) -> None:
     await tx.run(CANCEL, kind=kind, id=id)
 
 
-async def next_timers(tx: Snapshot, limit: int = PAGE) -> list[Timer]:
-    return [Timer(*row) for row in await tx.rows(DUE, limit=limit)]
+async def next_timers(tx: Snapshot, kinds: Iterable[str], limit: int = PAGE) -> list[Timer]:
+    """The first to come of these kinds, of every tenant."""
+    found = [Timer(*row) for kind in kinds for row in await tx.rows(DUE, kind=kind, limit=limit)]
+    return sorted(found, key=lambda timer: timer.due_at)
 
 
 async def fire(tx: Transaction, timer: Timer, effect: Effect) -> bool:
@@ -65,6 +71,12 @@ async def fire(tx: Transaction, timer: Timer, effect: Effect) -> bool:
         return False
     await effect(tx, timer)
     return True
+
+
+async def postpone(tx: Transaction, timer: Timer, later: int) -> None:
+    """Try a timer again later, unless it was fired, moved or cancelled meanwhile."""
+    await tx.run(POSTPONE, kind=timer.kind, id=timer.id, due_at=timer.due_at, later=later)
+    tx.wake(TOPIC)
 
 
 class TimerLoop:
@@ -78,7 +90,7 @@ class TimerLoop:
         clock = self._database.clock
         with self._database.bus.listen(TOPIC) as listener:
             while True:
-                due = [timer for timer in await self._database.read(next_timers) if timer.kind in self._effects]
+                due = await self._database.read(next_timers, self._effects)
                 now = clock.now()
                 ready = [timer for timer in due if timer.due_at <= now]
                 await asyncio.gather(*(self._fire(timer) for timer in ready))
@@ -92,6 +104,7 @@ class TimerLoop:
             await self._database.write(fire, timer, self._effects[timer.kind], scope=scope)
         except StoreClosed:
             raise
-        except (StigmergyError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError):
+        except Exception:
+            # an effect is somebody's code: whatever it raises must not hold up the other timers
             log.exception("the timer %s %s failed; it is tried again", timer.kind, timer.id)
-            await self._database.write(set_timer, timer.kind, timer.id, self._database.clock.now() + RETRY_MS, scope=scope)
+            await self._database.write(postpone, timer, self._database.clock.now() + RETRY_MS, scope=scope)

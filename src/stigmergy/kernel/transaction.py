@@ -5,14 +5,15 @@ time before the unit's next read. A unit awaits nothing else, catches no databas
 so that it means the same on both engines and may be run again.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import force_setattr, replace
 
 from stigmergy.errors import UnitError, VersionConflict
-from stigmergy.kernel.ids import new_id
+from stigmergy.kernel.ids import check_tenant, new_id
 from stigmergy.kernel.journal import BURY, KEEP_VERSION, UNBURY, Change, Event
 from stigmergy.kernel.query import Query, Row, Statement
 from stigmergy.kernel.record import COLLECTIONS, Collection, Record, collection_of
@@ -27,6 +28,16 @@ class Scope(msgspec.Struct, frozen=True):
     actor: str = "system"
     cause: int | None = None
     depth: int = 0
+
+    def __post_init__(self) -> None:
+        if self.tenant != SHARED:
+            check_tenant(self.tenant)
+
+
+# The tenant whose rules hold for every tenant. No tenant can have this name.
+SHARED = "*"
+# The positions of the last change of a tenant's own rules, and of the shared ones.
+RuleVersions = tuple[int, int]
 
 
 class Rules(Protocol):
@@ -70,7 +81,7 @@ class Transaction(Snapshot):
         self.changes: list[Change] = []
         self.topics: set[str] = set()
         self._issued: set[str] = set()
-        self._erased: set[tuple[str, str]] = set()
+        self._erased: dict[tuple[str, str], int] = {}
 
     def new_id(self) -> str:
         made = new_id()
@@ -91,6 +102,19 @@ class Transaction(Snapshot):
 
     def _take_seq(self) -> None:
         """That position is used now."""
+
+    async def rule_versions(self) -> RuleVersions:
+        raise NotImplementedError
+
+    @contextmanager
+    def caused_by(self, change: Change) -> Generator[None]:
+        """What is written inside is caused by this change, and one deeper in its chain."""
+        before = self.cause, self.depth
+        self.cause, self.depth = change.seq, change.depth + 1
+        try:
+            yield
+        finally:
+            self.cause, self.depth = before
 
     async def lock(self, record: type[R], *key: str | int) -> R | None:
         """Get a record and keep others from changing it until this unit ends."""
@@ -131,7 +155,9 @@ class Transaction(Snapshot):
         """Change these fields, if the stored record still has this record's version. Gives the record as stored."""
         collection = collection_of(type(record))
         if not collection.versioned:
-            raise UnitError(f"{collection.name} are written once; add a new record instead of changing {collection.id_of(record)}")
+            raise UnitError(
+                f"{collection.name} are written once; add a new record instead of changing {collection.id_of(record)}"
+            )
         after = replace(record, **fields, version=record.version + 1, seq=self._next_seq(), updated_at=self.now)
         statement, values = collection.update_sql(tuple(fields))
         if not await self._run(statement, values(record, after)):
@@ -139,15 +165,16 @@ class Transaction(Snapshot):
         self._note(collection, after, record, "update")
         return after
 
-    async def delete(self, record: Record, *, erase: bool = False) -> None:
-        """Remove a record, if it still has this version. Its last body stays in the history, unless it is to be erased; its
-        number goes on."""
+    async def delete(self, record: Record) -> None:
+        """Remove a record, if it still has this version. Its last body stays in the history; its number goes on."""
         collection = collection_of(type(record))
         if not await self._run(collection.delete_sql, collection.delete_values(record)):
             raise _lost(collection, record)
         self._note(collection, record, record, "delete")
-        if erase:
-            self._erased.add((collection.name, self.changes[-1].id))
+
+    def erase(self, collection: Collection[Any], id: str) -> None:
+        """Keep no body of what this unit has replaced or removed of a record so far."""
+        self._erased[collection.name, id] = len(self.changes)
 
     async def settle(self, rules: Rules) -> None:
         """Number what the unit wrote, keep what it replaced, start what it set off; and so on for what that wrote."""
@@ -155,23 +182,29 @@ class Transaction(Snapshot):
         while settled < len(self.changes):
             await self._number(settled)
             fresh = self.changes[settled:]
-            settled = len(self.changes)
-            for change in fresh:
+            for place, change in enumerate(fresh, settled):
                 if change.before is not None:
-                    await self._keep(change)
+                    await self._keep(change, change.before, erased=place < self._erased.get((change.collection, change.id), 0))
+            settled += len(fresh)
             await rules.fire(self, fresh)
 
     async def _number(self, settled: int) -> None:
         """Give every change from this place of the list on its position, if the engine has not done so yet."""
         raise NotImplementedError
 
-    async def _keep(self, change: Change) -> None:
-        collection, before = COLLECTIONS[change.collection], change.before
-        assert before is not None
-        body = None if (change.collection, change.id) in self._erased else collection.encode_body(before)
+    async def _keep(self, change: Change, before: Record, *, erased: bool) -> None:
+        collection = COLLECTIONS[change.collection]
+        if before.seq <= 0:
+            force_setattr(before, "seq", self._seq_of(change.collection, change.id, before.version))
+        body = None if erased else collection.encode_body(before)
         await self._post(KEEP_VERSION, (self.tenant, change.collection, change.id, before.version, before.seq, body))
         if change.event == "delete" and not self._made_again(change):
             await self._post(BURY, (self.tenant, change.collection, change.id, change.version, change.seq))
+
+    def _seq_of(self, collection: str, id: str, version: int) -> int:
+        """The position of a version that this unit wrote and read again before it was numbered."""
+        written = (each.seq for each in self.changes if (each.collection, each.id, each.version) == (collection, id, version))
+        return next(written, 0)
 
     async def _stamp_new(self, collection: Collection[R], record: R) -> R:
         version = 1
@@ -225,4 +258,3 @@ def _lost(collection: Collection[Any], record: Record) -> VersionConflict:
     return VersionConflict(
         f"{collection.name} {collection.id_of(record)} is not at version {record.version} any more; read it again and repeat"
     )
-

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import msgspec
+
 from stigmergy.kernel.record import Record, declare
 
 
@@ -9,8 +11,8 @@ class Note(Record, frozen=True, kw_only=True):
     id: str
     owner_id: str = "someone"
     text: str = ""
-    tags: list[str] = []
-    data: dict[str, Any] = {}
+    tags: list[str] = msgspec.field(default_factory=list[str])
+    data: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
     done: bool = False
 
 
@@ -21,4 +23,6 @@ class Entry(Record, frozen=True, kw_only=True):
 
 
 NOTES = declare(Note, "notes", path="users/{owner_id}/notes", tags=lambda note: note.tags, context=lambda note: note.data)
-ENTRIES = declare(Entry, "entries", path="users/-/notes/{note_id}/entries", key=("note_id", "pos"), history="append", schema_name="entry.v1")
+ENTRIES = declare(
+    Entry, "entries", path="users/-/notes/{note_id}/entries", key=("note_id", "pos"), history="append", schema_name="entry.v1"
+)

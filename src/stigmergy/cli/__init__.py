@@ -1,0 +1,51 @@
+"""The `stigmergy` command: noun first, one file per noun, `--help` everywhere.
+
+An error of ours is one sentence on standard error and an exit code of its own kind; a traceback is a defect.
+"""
+
+import sys
+from typing import Any
+
+from cyclopts import App, CycloptsError
+from rich.console import Console
+
+from stigmergy.cli import serve, store
+from stigmergy.errors import Conflict, Invalid, NotFound, SchemaTooNew, SchemaTooOld, StigmergyError, StoreError
+
+# What a script can tell from the exit code: 2 wrong use, 3 the store, 4 its schema, 5 not there, 6 a conflict.
+EXIT_CODES: tuple[tuple[type[StigmergyError], int], ...] = (
+    (Invalid, 2),
+    (SchemaTooNew, 4),
+    (SchemaTooOld, 4),
+    (StoreError, 3),
+    (NotFound, 5),
+    (Conflict, 6),
+)
+
+app = App(name="stigmergy", help="A state and run engine for LLM agents.", version_flags=["--version"])
+app.command(serve.serve)
+app.command(store.migrate)
+app.command(store.backup)
+app.command(store.doctor)
+app.command(store.settings)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    errors = Console(stderr=True, soft_wrap=True, highlight=False)
+    try:
+        sys.exit(_status(app(arguments, exit_on_error=False, print_error=True, error_console=errors)))
+    except CycloptsError:
+        sys.exit(2)
+    except StigmergyError as error:
+        errors.print(f"[bold red]stigmergy:[/] {_plain(error)}")
+        sys.exit(next((code for kind, code in EXIT_CODES if isinstance(error, kind)), 1))
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _status(result: Any) -> int:
+    return result if isinstance(result, int) else 0
+
+
+def _plain(error: StigmergyError) -> str:
+    return str(error).replace("[", "\\[")

@@ -1,0 +1,81 @@
+"""`stigmergy serve`: the engine and its API in one process."""
+
+import asyncio
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Annotated
+
+import uvicorn
+from cyclopts import Parameter
+
+from stigmergy.api.app import create_app
+from stigmergy.cli.store import Store, opened, out
+from stigmergy.kernel.retention import DAY_MS, Policy, keep_swept
+from stigmergy.settings import Settings, load
+
+# Threads give way to each other after this long. At Python's 5 ms a busy event loop holds the writer thread up for as long
+# at every statement.
+SWITCH_SECONDS = 0.00005
+
+
+def serve(
+    *,
+    store: Store = None,
+    host: Annotated[str | None, Parameter(help="The address to listen on.")] = None,
+    port: Annotated[int | None, Parameter(help="The port to listen on; 0 takes a free one.")] = None,
+) -> None:
+    """Serve the API, on the address that it prints. Brings the store up to date first. Ctrl-C ends it in good order."""
+    settings = load({"store": store, "host": host, "port": port})
+    sys.setswitchinterval(SWITCH_SECONDS)
+    logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    asyncio.run(_serve(settings))
+
+
+async def _serve(settings: Settings) -> None:
+    policy = Policy(
+        max_age_ms=None if settings.keep_days is None else settings.keep_days * DAY_MS, max_changes=settings.keep_changes
+    )
+    async with opened(settings, may_migrate=True) as database:
+        config = uvicorn.Config(
+            create_app(database), host=settings.host, port=settings.port, log_level="warning", server_header=False
+        )
+        keeping = asyncio.create_task(keep_swept(database, policy, settings.sweep_seconds))
+        try:
+            await _Server(config, settings.store).serve()
+        finally:
+            keeping.cancel()
+
+
+class _Server(uvicorn.Server):
+    """Says where it is once it is there."""
+
+    def __init__(self, config: uvicorn.Config, store: str) -> None:
+        super().__init__(config)
+        self._store = store
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """End in good order on a signal, and leave it at that: uvicorn would then raise it again, and the store would not
+        be closed."""
+        loop = asyncio.get_running_loop()
+        signals = (signal.SIGINT, signal.SIGTERM)
+        for each in signals:
+            loop.add_signal_handler(each, self.handle_exit, each, None)
+        try:
+            yield
+        finally:
+            for each in signals:
+                loop.remove_signal_handler(each)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for server in self.servers:
+            for listening in server.sockets:
+                host, port = listening.getsockname()[:2]
+                out.print(f"Stigmergy keeps its state in {self._store} and listens on http://{host}:{port}")
+                out.print(f"  health   http://{host}:{port}/health")
+                out.print(f"  OpenAPI  http://{host}:{port}/openapi.json")

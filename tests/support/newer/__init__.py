@@ -1,0 +1,1 @@
+"""What a newer program brings: one source of migrations more."""
