@@ -24,9 +24,10 @@ check: $(READY) ## lint, format, types and the direction of imports
 	$(BIN)/pyright
 	$(BIN)/lint-imports --no-logo
 
-fix: $(READY) ## what ruff can repair by itself
+fix: $(READY) ## what can be repaired and made by itself
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+	$(BIN)/python scripts/generate_docs.py
 
 bench: $(READY) ## every benchmark, one after the other
 	@for file in bench/*.py; do echo "== $$file"; PYTHONPATH=tests $(BIN)/python "$$file" || exit 1; done

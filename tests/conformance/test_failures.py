@@ -33,7 +33,8 @@ from support.postgres import DatabaseUrls, PostgresServer
 from support.stores import OpenStore, migrate_postgres, postgres_opener, sqlite_opener
 from support.vfs import FaultyDisk, full, sync_failed, write_failed
 
-# More than SQLite keeps in memory of a transaction: it has to go to the log before the commit.
+# With so little memory a large body has to go to the log before the commit.
+LITTLE_MEMORY = Statement("test.memory", "PRAGMA cache_size = 100")
 LARGE = "x" * 4_000_000
 # Nothing here may hang; this is far more than any of it takes.
 SOON = 30
@@ -51,6 +52,10 @@ async def add_merged(tx: Transaction, text: str = "") -> Note:
 async def refuse(tx: Transaction, text: str = "") -> None:
     await add(tx, text)
     raise LookupError(text)
+
+
+async def ask(tx: Transaction, statement: Statement) -> None:
+    await tx.rows(statement)
 
 
 async def texts(store: Database) -> list[str]:
@@ -149,7 +154,9 @@ class TestOfUnits:
         await store.write(add, "stayed")
         assert await texts(store) == ["stayed"]
 
-    async def test_a_write_whose_caller_left_after_it_began_is_finished(self, engine: str, store: Database) -> None:
+    async def test_a_write_whose_caller_left_after_it_began_is_finished(
+        self, engine: str, store: Database, open_store: OpenStore
+    ) -> None:
         began = asyncio.Event()
         loop = asyncio.get_running_loop()
         go_on = threading.Event()
@@ -166,8 +173,10 @@ class TestOfUnits:
         go_on.set()
         await outcomes(task)
         assert task.cancelled()
-        await store.write(add, "after")
-        await store.close()  # with it, on PostgreSQL, the writer that runs the other one
+        await store.close()  # after what has begun
+        again = await open_store()
+        assert await texts(again) == ["finished"]
+        await again.close()
 
     async def test_closing_finishes_what_was_asked_for_and_refuses_the_rest(self, store: Database, open_store: OpenStore) -> None:
         pending = [asyncio.create_task(store.write(unit, "pending")) for unit in (add, add_merged) for _ in range(40)]
@@ -207,6 +216,7 @@ class TestOfTheDisk:
     async def test_a_disk_that_fails_within_a_unit_fails_what_it_took_along_and_nothing_else(
         self, disk: FaultyDisk, sqlite: Database, error: Callable[[], apsw.Error], known: type[StoreError]
     ) -> None:
+        await sqlite.write(ask, LITTLE_MEMORY)
         await sqlite.write(add, "before")
         disk.fail("write", error)
         sizes = ["a", "b", LARGE, "c", "d"]
@@ -236,6 +246,7 @@ class TestOfTheDisk:
             except LookupError:
                 await add(tx, "after all")
 
+        await sqlite.write(ask, LITTLE_MEMORY)
         for unit in (hides, swallows):
             disk.fail("write", full)
             results = await outcomes(sqlite.write(add, "one"), sqlite.write(unit), sqlite.write(add, "two"))
@@ -251,15 +262,12 @@ class TestOfTheDisk:
         limit = Statement("test.limit", "PRAGMA max_page_count = 1000")
         unlimited = Statement("test.unlimited", "PRAGMA max_page_count = 1000000000")
 
-        async def set_limit(tx: Transaction, statement: Statement) -> None:
-            await tx.rows(statement)
-
-        await sqlite.write(set_limit, limit)
+        await sqlite.write(ask, limit)
         results = await outcomes(*(sqlite.write(add, LARGE if n == 5 else str(n)) for n in range(10)))
         assert isinstance(results.pop(5), StoreFull)
         stored = [result.text for result in results if isinstance(result, Note)]
         assert await texts(sqlite) == stored
-        await sqlite.write(set_limit, unlimited)
+        await sqlite.write(ask, unlimited)
         await sqlite.write(add, LARGE)
         assert await texts(sqlite) == [*stored, LARGE]
 
@@ -283,8 +291,8 @@ class TestOfTheDisk:
         for _ in range(3):
             with pytest.raises(StoreClosed, match="disk failed"):
                 await store.write(add)
-        await store.close()
         disk.heal()
+        await store.close()
         again = await open_sqlite()
         found = await texts(again)
         assert found in (["before"], ["before", *map(str, range(unknown))])
@@ -330,7 +338,7 @@ class TestOfThreads:
                 await asyncio.gather(*(sqlite.write(refuse, str(n), scope=scope) for n in range(5)), return_exceptions=True)
                 found = await asyncio.gather(*(sqlite.get(Note, note.id, scope=scope) for note in notes))
                 assert found == notes
-            return len(await sqlite.read(read_page, 0, scope=scope))
+            return len(await sqlite.read(read_page, 0, 10_000, scope=scope))
 
         names = ["acme", "zed"] * 4
         counts = await outcomes(*(asyncio.to_thread(asyncio.run, work(name)) for name in names))
@@ -369,8 +377,8 @@ class TestOfThreads:
         disk.fail("sync", sync_failed, after=20)
         ends = await outcomes(*threads)
         assert {kind for end in ends for kind in end} <= {Note, OutcomeUnknown, StoreClosed}
-        await store.close()
         disk.heal()
+        await store.close()
         again = await open_sqlite()
         await check_journal(again)
         await again.close()

@@ -247,9 +247,6 @@ async def test_a_wait_and_its_answer_in_either_order_meet(store: Database) -> No
 
 
 @pytest.mark.postgres
-@pytest.mark.xfail(
-    reason="the tombstone is asked for before the row is inserted, so a deletion between the two is not seen", strict=True
-)
 @pytest.mark.parametrize("deleted_twice", [False, True])
 async def test_an_insert_over_a_key_that_is_being_deleted_takes_the_next_version(
     postgres_store: Database, postgres_database: DatabaseUrls, deleted_twice: bool

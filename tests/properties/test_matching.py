@@ -99,7 +99,7 @@ def answer(predicate: Predicate, write: Write) -> bool | str:
         return failure.kind
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=600, deadline=None)
 @given(expressions, st.lists(writes, min_size=1, max_size=4))
 @example("a == 0", [Write({"a": False}), Write({"a": 0.0}), Write({})])
 @example("a in [1]", [Write({"a": True}), Write({"a": 1.0}), Write({"a": [1]})])
@@ -112,7 +112,7 @@ def test_closures_and_the_library_agree(text: str, some: list[Write]) -> None:
         assert answer(native.predicate, write) == answer(library, write), write
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=600, deadline=None)
 @given(expressions, writes)
 def test_a_condition_is_false_and_does_not_fail_where_an_anchor_does_not_hold(text: str, write: Write) -> None:
     condition = compile_condition(text)
@@ -153,7 +153,7 @@ rules = st.builds(
 )
 
 
-@settings(max_examples=800, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(st.lists(rules, max_size=12), st.lists(writes, min_size=1, max_size=3))
 def test_an_index_finds_what_asking_every_rule_finds(definitions: list[Any], some: list[Write]) -> None:
     compiled = [

@@ -7,6 +7,7 @@ from stigmergy.kernel.database import Database
 from stigmergy.kernel.query import Statement
 from stigmergy.kernel.record import COLLECTIONS, Record
 from stigmergy.kernel.transaction import Scope, Snapshot
+from support import notes  # noqa: F401  # declares the collections
 
 HEAD = Statement("check.head", "SELECT seq FROM heads WHERE tenant = :tenant")
 CHANGES = Statement(

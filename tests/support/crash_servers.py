@@ -28,7 +28,8 @@ class StoppableServer(PostgresServer):
         self._wait_until_ready()
 
     def close(self) -> None:
-        for self._guardian in reversed(self._guardians):
+        while self._guardians:
+            self._guardian = self._guardians.pop()
             super().close()
 
 

@@ -7,6 +7,7 @@ import asyncio
 import subprocess
 import sys
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -29,9 +30,15 @@ async def opened(place: str, owner: str, sources: tuple[str, ...] = SOURCES) -> 
     return await SqliteDatabase.open(place, sources=sources)
 
 
+async def lines() -> AsyncIterator[str]:
+    """What is told, while everything else in the process goes on."""
+    while line := await asyncio.to_thread(sys.stdin.readline):
+        yield line
+
+
 async def stamp(store: Database) -> None:
     """For each line one note that says when it was written, by the clock that all processes of a machine share."""
-    for line in sys.stdin:
+    async for line in lines():
         written = await store.write(add, line.strip(), text=str(time.monotonic_ns()))
         print(written.seq, flush=True)
 
@@ -43,7 +50,7 @@ async def increments(store: Database) -> None:
         for _ in range(count):
             await store.write(increment, "shared")
 
-    for line in sys.stdin:
+    async for line in lines():
         await asyncio.gather(*(some(int(line) // 4) for _ in range(4)))
         print("done", flush=True)
 

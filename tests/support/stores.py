@@ -4,8 +4,8 @@ Triggers on every table of records watch that no row changes without its change 
 """
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -84,12 +84,14 @@ async def migrate_postgres(urls: DatabaseUrls, *, watched: bool = True) -> None:
 
 
 def migrated_template(urls: DatabaseUrls) -> None:
-    asyncio.run(migrate_postgres(urls))
+    """In a thread of its own: the test that asks first may already run in an event loop."""
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, migrate_postgres(urls)).result()
 
 
 def sqlite_opener(path: Path) -> OpenStore:
     async def open_store(**settings: Any) -> Database:
-        first = not os.path.exists(path)
+        first = not await asyncio.to_thread(path.exists)
         store = await SqliteDatabase.open(path, sources=SOURCES, **settings)
         if first:
             watch_sqlite(path)

@@ -28,7 +28,7 @@ def sync_failed() -> apsw.Error:
 
 
 def _error(error: apsw.Error, extended: int) -> apsw.Error:
-    error.extendedresult = extended
+    setattr(error, "extendedresult", extended)  # noqa: B010  # not in apsw's types
     return error
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from cyclopts import App, CycloptsError
 from rich.console import Console
 
-from stigmergy.cli import serve, store
+from stigmergy.cli import store
 from stigmergy.errors import Conflict, Invalid, NotFound, SchemaTooNew, SchemaTooOld, StigmergyError, StoreError
 
 # What a script can tell from the exit code: 2 wrong use, 3 the store, 4 its schema, 5 not there, 6 a conflict.
@@ -23,7 +23,8 @@ EXIT_CODES: tuple[tuple[type[StigmergyError], int], ...] = (
 )
 
 app = App(name="stigmergy", help="A state and run engine for LLM agents.", version_flags=["--version"])
-app.command(serve.serve)
+# by name: the server's imports are the slowest, and no other command needs them
+app.command("stigmergy.cli.serve:serve")
 app.command(store.migrate)
 app.command(store.backup)
 app.command(store.doctor)

@@ -64,7 +64,7 @@ def backup(file: Path, *, store: Store = None) -> None:
         async with opened(settings) as database:
             with Progress(console=Console(stderr=True), transient=True) as shown:
                 task = shown.add_task(f"Copying {settings.store}", total=None)
-                await database.backup(file, lambda done, total: shown.update(task, completed=done, total=total))
+                await database.backup(file, progress=lambda done, total: shown.update(task, completed=done, total=total))
         out.print(f"{file} holds a copy of {settings.store}.")
 
     asyncio.run(run())

@@ -16,9 +16,8 @@ What is guaranteed:
 - An error, a result that is not a boolean and a value over a bound raise `ConditionFailed`, whose `kind` is stable.
 - Comparisons of a path with literals, `in`, `has`, `!`, `&&` and `||` run as Python closures. Any other term goes to the CEL
   library, which is given the values that the term names and nothing else. Both give the same answer.
+  There, the element of a macro is the library's own: its missing fields are errors, and `has` is true of its nulls.
 - What could hold the interpreter is refused: when written by its text, when matched by the size of the values it names.
-
-Inside a macro the element is the library's own: its missing fields are errors, and `has` is true of its nulls.
 """
 
 import re
@@ -57,11 +56,8 @@ from stigmergy.kernel.matching import (
 
 def compile_condition(text: str) -> Matcher:
     """The condition as a predicate, which raises `ConditionFailed`. An empty text is always true."""
-    try:
-        if len(text.encode()) > MAX_TEXT:
-            refuse(f"a condition may have {MAX_TEXT} bytes", text)
-    except UnicodeEncodeError:
-        refuse("a condition is text that can be encoded", text)
+    if len(text.encode(errors="replace")) > MAX_TEXT:
+        refuse(f"a condition may have {MAX_TEXT} bytes", text)
     return _compile(text)
 
 
@@ -75,7 +71,7 @@ def _compile(text: str) -> Matcher:
         try:
             terms.append(_Parser(text, tokens).whole(alone))
         except _NotNative:
-            others += [*([_AND] if others else []), *tokens]
+            others += [*([Token("sign", "&&", 0)] if others else []), *tokens]
     tests = [term.test for term in terms] + ([cel_predicate(text, others, alone)] if others else [])
     test = every(tests)
     return Matcher(test, tuple(anchor for term in terms for anchor in term.anchors), ((text, test),) if tests else ())
@@ -88,6 +84,7 @@ _MAX_NESTING = 16
 _MAX_STRING = 1024
 _MAX_ITEMS = 256
 _MAX_STEPS = 16
+_NESTING = {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}
 _KEYWORDS = frozenset({"true", "false", "null", "in"})
 _TOKEN = re.compile(
     r"""(?P<space>\s+|//[^\n]*)
@@ -105,9 +102,6 @@ class Token(NamedTuple):
     kind: str
     text: str
     start: int
-
-
-_AND = Token("sign", "&&", 0)
 
 
 def refuse(message: str, text: str, offset: int | None = None) -> NoReturn:
@@ -133,10 +127,11 @@ def scan(text: str) -> list[Token]:
         if token.kind == "space":
             continue
         tokens.append(token)
-        if token.text in ("(", "[", "{"):
+        nesting = _NESTING.get(token.text, 0)
+        if nesting > 0:
             items.append(1)
-        elif token.text in (")", "]", "}") and items:
-            items.pop()
+        elif nesting < 0:
+            items = items[:-1]
         elif token.text == "," and items:
             items[-1] += 1
         if len(items) > _MAX_NESTING:
@@ -145,6 +140,11 @@ def scan(text: str) -> list[Token]:
             refuse(f"a list may have {_MAX_ITEMS} items", text, token.start)
         if len(token.text) > _MAX_STRING:
             refuse(f"a word or a string may have {_MAX_STRING} characters", text, token.start)
+        try:
+            if token.kind in ("string", "bytes"):
+                _literal(token)
+        except ValueError:
+            refuse("the string has an escape that CEL does not know", text, token.start)
     return tokens
 
 
@@ -153,7 +153,7 @@ def _conjuncts(tokens: list[Token]) -> list[list[Token]]:
     terms: list[list[Token]] = [[]]
     depth = 0
     for token in tokens:
-        depth += (token.text in ("(", "[", "{")) - (token.text in (")", "]", "}"))
+        depth += _NESTING.get(token.text, 0)
         if depth == 0 and token.text in ("||", "?"):
             return [tokens]
         if depth == 0 and token.text == "&&":
@@ -221,17 +221,16 @@ def _literal(token: Token) -> Scalar:
     """The library's own reading of a literal, for what is not plain."""
     if token.kind == "string" and "\\" not in token.text and token.text[0] in "'\"":
         return token.text[1:-1]
-    try:
-        return cast(Scalar, cel.evaluate(token.text))
-    except ValueError:
-        raise _NotNative from None  # the library says why when it is given the whole
+    if token.text.isdecimal():
+        return int(token.text)
+    return cast(Scalar, cel.evaluate(token.text))
 
 
 # ---- the native subset ----
 
 
 class _NotNative(Exception):
-    """Outside the subset: the library decides what it means."""
+    """Outside the subset; the library decides."""
 
 
 class _Term(NamedTuple):
@@ -362,8 +361,11 @@ class _Parser:
             return resolve(names, self.text, token.start)
         negative = self.take("-") is not None
         if self.at < len(self.tokens) and self.tokens[self.at].kind == "number":
-            value = _literal(self.tokens[self.at])
-            if not isinstance(value, int | float) or abs(value) >= _EXACT:
+            try:
+                value = cast(int | float, _literal(self.tokens[self.at]))
+            except ValueError:
+                raise _NotNative from None
+            if abs(value) >= _EXACT:
                 raise _NotNative
             self.at += 1
             return [-value if negative else value]
@@ -465,9 +467,7 @@ def _explain_syntax(text: str, error: ValueError) -> NoReturn:
     found = re.search(r"<input>:(\d+):(\d+): (.*)", str(error))
     if found is None:
         refuse(str(error).splitlines()[0], text)
-    line, column, message = found.groups()
-    starts = [0, *(match.end() for match in re.finditer("\n", text))]
-    refuse(message, text, starts[min(int(line), len(starts)) - 1] + int(column) - 1)
+    raise Invalid(found[3], where=f"condition, line {found[1]}, column {found[2]}", code="invalid_condition")
 
 
 def _macros(tokens: Sequence[Token]) -> list[_Macro]:
@@ -476,7 +476,7 @@ def _macros(tokens: Sequence[Token]) -> list[_Macro]:
         if tokens[at].text in _MACROS and tokens[at - 1].text == "." and tokens[at + 1].text == "(":
             depth, end = 1, at + 2
             while end < len(tokens) and depth:
-                depth += (tokens[end].text in ("(", "[", "{")) - (tokens[end].text in (")", "]", "}"))
+                depth += _NESTING.get(tokens[end].text, 0)
                 end += 1
             found.append(_Macro(tokens[at].text, tokens[at + 2].text, at + 2, end - 1))
     return found
@@ -501,12 +501,8 @@ def _with_variables(text: str, tokens: Sequence[Token]) -> tuple[str, dict[str, 
         path = resolve(found[0], text, tokens[at].start)
         pieces.append(names.setdefault((path, asked), f"{prefix}{len(names)}"))
         at = found[1] + asked
-    return " ".join(pieces), {name: _present(path) if asked else reader(path) for (path, asked), name in names.items()}
-
-
-def _present(path: Path) -> Read:
-    read = reader(path)
-    return lambda subject: read(subject) is not None
+    reads = {name: (reader(path), asked) for (path, asked), name in names.items()}
+    return " ".join(pieces), {name: negated(equals(read, None)) if asked else read for name, (read, asked) in reads.items()}
 
 
 def _count_work(text: str, tokens: Sequence[Token], macros: Sequence[_Macro], variables: Mapping[str, Read]) -> _Work:
@@ -548,9 +544,7 @@ def _count_work(text: str, tokens: Sequence[Token], macros: Sequence[_Macro], va
 
 def _is_field_of_element(tokens: Sequence[Token], variable: str) -> bool:
     """Whether the last argument of a macro only picks from the element, so that what it gives is no larger."""
-    last = [token.text for token in tokens]
-    while "," in last:
-        last = last[last.index(",") + 1 :]
+    last = " ".join(token.text for token in tokens).rpartition(" , ")[2].split()
     return last[:1] == [variable] and all(text == "." or text.isidentifier() for text in last)
 
 

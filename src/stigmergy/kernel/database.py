@@ -65,7 +65,7 @@ class Database(Protocol):
         """What the engine itself can say of its files and settings."""
         ...
 
-    async def backup(self, target: Path, progress: Progress | None = None) -> None:
+    async def backup(self, target: Path, *, progress: Progress | None = None) -> None:
         """A consistent copy of everything in a new file, while others read and write."""
         ...
 

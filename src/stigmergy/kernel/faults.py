@@ -2,11 +2,15 @@
 
 from collections.abc import Callable
 
+# On both engines. Half of a flush: on SQLite the journal's rows without the head, on PostgreSQL the head without the rows.
 POINTS = (
+    "migration.applied",
     "batch.begun",
     "unit.begun",
     "unit.done",
+    "unit.numbered",
     "unit.settled",
+    "flush.half",
     "batch.flushed",
     "batch.committed",
     "batch.answered",

@@ -51,7 +51,8 @@ async def read_version(tx: Snapshot, record: type[R], *key: str | int, version: 
 
 
 async def purge(tx: Transaction, record: type[R], *key: str | int) -> None:
-    """Erase every body of a record, the current one with it. Its numbers stay, and its deletion is a change."""
+    """Erase every body of a record, the current one with it. Its numbers stay, and its deletion is a change.
+    (What is written once and made again under the same key starts at version 1: its only body is erased.)"""
     collection = collection_of(record)
     current = await tx.get(record, *key)
     if current is not None:

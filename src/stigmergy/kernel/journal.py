@@ -65,11 +65,13 @@ WRITE_HEAD = Statement(
 KEEP_VERSION = Statement(
     "versions.keep",
     """INSERT INTO versions (tenant, collection, id, version, seq, body)
-       VALUES (:tenant, :collection, :id, :version, :seq, :body)""",
+       VALUES (:tenant, :collection, :id, :version, :seq, :body)
+       ON CONFLICT (tenant, collection, id, version) DO UPDATE SET seq = excluded.seq, body = excluded.body""",
 )
 BURY = Statement(
     "tombstones.bury",
-    """INSERT INTO tombstones (tenant, collection, id, version, seq) VALUES (:tenant, :collection, :id, :version, :seq)""",
+    """INSERT INTO tombstones (tenant, collection, id, version, seq) VALUES (:tenant, :collection, :id, :version, :seq)
+       ON CONFLICT (tenant, collection, id) DO UPDATE SET version = excluded.version, seq = excluded.seq""",
 )
 UNBURY = Statement(
     "tombstones.unbury",

@@ -355,7 +355,7 @@ def _path_matcher(pattern: str, collections: Iterable[str], templates: Mapping[s
 
 
 class CompiledRule(NamedTuple):
-    """A rule ready to be matched; `payload` is the caller's own. Two rules of one index differ in (order, id)."""
+    """A rule ready to be matched; `payload` is the caller's own."""
 
     id: str
     order: int
@@ -467,7 +467,7 @@ class RuleIndex:
             value = read(subject)
             if many:
                 hits = [entry for each in value for entry in buckets.get(each, ())]
-                found = (*found, *{entry[0]: entry for entry in hits}.values()) if hits else found
+                found = (*found, *{id(entry): entry for entry in hits}.values()) if hits else found
                 continue
             try:
                 hit = buckets.get(value)

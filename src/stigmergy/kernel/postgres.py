@@ -26,7 +26,14 @@ from stigmergy.kernel.jobs import Job, answer_all
 from stigmergy.kernel.postgres_bus import PostgresBus
 from stigmergy.kernel.postgres_care import back_up, check_server
 from stigmergy.kernel.postgres_schema import EVERY_TENANT, Connection, connect, prepare, tenants_setting, translated
-from stigmergy.kernel.postgres_transaction import PostgresSnapshot, PostgresTransaction, drive, number_all, send_waiting
+from stigmergy.kernel.postgres_transaction import (
+    PostgresSnapshot,
+    PostgresTransaction,
+    drive,
+    number_all,
+    refuse_reused,
+    send_waiting,
+)
 from stigmergy.kernel.record import Record
 from stigmergy.kernel.rules import RuleBook
 from stigmergy.kernel.transaction import Scope, Snapshot
@@ -62,16 +69,18 @@ class _Writer:
             error = await self._try(jobs)
             if error is None:
                 break
-            if len(jobs) > 1 and not isinstance(error, OutcomeUnknown):
+            again = self._worth_repeating(error)
+            if len(jobs) > 1 and not again and not isinstance(error, OutcomeUnknown):
                 for job in jobs:
                     await self.write([job])
                 return
-            if attempt == TRIES - 1 or not self._worth_repeating(error):
+            if attempt == TRIES - 1 or not again:
                 for job in jobs:
-                    job.error = translated(error) if isinstance(error, _DATABASE) or self._broken else error
+                    job.error = self._known(error)
                 break
             await asyncio.sleep(random.uniform(0, 0.005 * 2**attempt))
         answer_all(jobs)
+        point("batch.answered")
 
     async def _try(self, jobs: Sequence[Job]) -> BaseException | None:
         try:
@@ -79,14 +88,23 @@ class _Writer:
                 self._connection = None
                 self._connection = await connect(self._url)
             await self._transact(self._connection, jobs)
-        except Exception as error:
+        except BaseException as error:
+            # whatever a unit raises is its caller's; only this writer's own end is not
             await self._roll_back()
+            if _is_ending():
+                raise
             return error
         return None
 
     @property
     def _broken(self) -> bool:
         return self._connection is not None and self._connection.is_closed()
+
+    def _known(self, error: BaseException) -> BaseException:
+        """One of our errors for one of the database's; what a unit raised as it is."""
+        if isinstance(error, _DATABASE) or (isinstance(error, OSError) and self._broken):
+            return translated(error)
+        return error
 
     def _worth_repeating(self, error: BaseException) -> bool:
         return not isinstance(error, OutcomeUnknown) and (isinstance(error, _LOST) or self._broken)
@@ -105,6 +123,8 @@ class _Writer:
         point("batch.begun")
         txs = [PostgresTransaction(job.scope, self._clock.now()) for job in jobs]
         for job, tx in zip(jobs, txs, strict=True):
+            if job.future.cancelled():
+                continue
             point("unit.begun")
             job.result = await drive(connection, job.unit(tx, *job.args, **job.kwargs), job.unit, tx, job.context, self._schema)  # type: ignore[arg-type]
             point("unit.done")
@@ -115,6 +135,7 @@ class _Writer:
                 await drive(connection, tx.settle(self._rules), tx.settle, tx, contextvars.copy_context(), self._schema)
                 point("unit.settled")
         await send_waiting(connection, txs)
+        await refuse_reused(connection, txs)
         point("batch.flushed")
         await self._commit(connection)
         point("batch.committed")
@@ -126,7 +147,7 @@ class _Writer:
         try:
             done = await connection.execute("COMMIT")
         except Exception as error:
-            if connection.is_closed() or not isinstance(error, asyncpg.PostgresError):
+            if connection.is_closed() or not isinstance(error, asyncpg.PostgresError) or error.severity_en != "ERROR":
                 connection.terminate()
                 raise OutcomeUnknown(
                     f"the connection broke during a commit ({error}); whether it happened cannot be told. Read before you repeat"
@@ -138,6 +159,11 @@ class _Writer:
     def close(self) -> None:
         if self._connection is not None:
             self._connection.terminate()
+
+
+def _is_ending() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 class PostgresDatabase:
@@ -228,7 +254,7 @@ class PostgresDatabase:
         async with self._reader() as connection:
             return await check_server(connection)
 
-    async def backup(self, target: Path, progress: Progress | None = None) -> None:
+    async def backup(self, target: Path, *, progress: Progress | None = None) -> None:
         await back_up(self._owner_url, target)
 
     @asynccontextmanager

@@ -19,6 +19,7 @@ from stigmergy.errors import (
     StoreUnavailable,
     StoreUnusable,
 )
+from stigmergy.kernel.faults import point
 from stigmergy.kernel.migrate import READ, TABLE, Migration, pending, refuse_pending
 from stigmergy.kernel.query import for_postgres
 
@@ -37,6 +38,15 @@ _POLICY = """
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
+# How asyncpg says that the connection is gone.
+_BROKEN = (
+    asyncpg.PostgresConnectionError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.InterfaceError,
+    OSError,
+)
+
 
 async def connect(url: str) -> Connection:
     """One connection as the plain role."""
@@ -49,6 +59,9 @@ async def connect(url: str) -> Connection:
         if mighty:
             # a superuser is not fenced by row-level security, so units never run as one
             await connection.execute(f"SET ROLE {ROLE}")
+    except _BROKEN as error:
+        connection.terminate()
+        raise translated(error) from error
     except asyncpg.PostgresError as error:
         await connection.close()
         raise StoreUnusable(
@@ -101,6 +114,7 @@ async def _migrate(connection: Connection, migrations: Sequence[Migration], now:
                 migration.checksum,
                 now,
             )
+            point("migration.applied")
         await _fence(connection)
 
 
@@ -156,7 +170,7 @@ def translated(error: Exception) -> StigmergyError:
             return StoreUnusable(f"PostgreSQL denies it ({error}); run `stigmergy migrate` as the owner, or grant the rights")
         case asyncpg.DataError():
             return Invalid(f"PostgreSQL cannot store a value ({error})", code="invalid_value")
-        case asyncpg.PostgresConnectionError() | asyncpg.InterfaceError() | OSError():
+        case _ if isinstance(error, _BROKEN):
             return StoreUnavailable(f"the connection to PostgreSQL broke ({error}); nothing of this was written, try again")
         case _:
             return StoreError(f"PostgreSQL: {error}")

@@ -10,11 +10,13 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, get_args
 
+import asyncpg
 import msgspec
 from msgspec.structs import force_setattr
 
 from stigmergy.errors import SchemaTooNew
 from stigmergy.kernel.database import foreign_await
+from stigmergy.kernel.faults import point
 from stigmergy.kernel.journal import CHANGE_COLUMNS, Change, change_row
 from stigmergy.kernel.postgres_schema import Connection, arrays
 from stigmergy.kernel.query import Row, Statement
@@ -30,6 +32,9 @@ TAKE_POSITIONS = """
 ADD_CHANGES = f"""
     INSERT INTO changes ({CHANGE_COLUMNS}) SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::bigint[],
         $6::text[], $7::text[], $8::bigint[], $9::bigint[], $10::bigint[])"""
+FIND_TOMBSTONES = """
+    SELECT 1 FROM tombstones JOIN unnest($2::text[], $3::text[]) AS made (collection, id) USING (collection, id)
+    WHERE tenant = $1 LIMIT 1"""
 MOVE_RULES = "UPDATE heads SET rules = $2 WHERE tenant = $1"
 
 
@@ -131,6 +136,7 @@ async def number_all(connection: Connection, txs: Sequence[PostgresTransaction],
     for tx in txs:
         taken[tx.tenant] = taken.get(tx.tenant, 0) + len(tx.changes) - tx.numbered
     rows = await connection.fetch(TAKE_POSITIONS, list(taken), list(taken.values()))
+    point("flush.half")
     heads = {tenant: (seq, rules, shared or 0) for tenant, seq, rules, shared, _ in rows}
     if rows[0][4] != schema:
         raise SchemaTooNew("the database was migrated by a newer program; this one no longer writes to it, update it")
@@ -157,6 +163,18 @@ async def number_all(connection: Connection, txs: Sequence[PostgresTransaction],
     await connection.execute(ADD_CHANGES, *arrays([change_row(change) for change in fresh]))
     for name, changes in groupby(sorted(sent, key=lambda change: change.collection), key=lambda change: change.collection):
         await _restamp(connection, COLLECTIONS[name], list(changes))
+
+
+async def refuse_reused(connection: Connection, txs: Sequence[PostgresTransaction]) -> None:
+    """A record made under a key of somebody's choice goes on from its tombstone. One that was buried between the question
+    and the insert was not seen: such a unit is run again."""
+    for tx in txs:
+        if not tx.reused:
+            continue
+        gone = {(change.collection, change.id): change.event == "delete" for change in tx.changes}
+        there = [key for key in dict.fromkeys(tx.reused) if not gone.get(key, True)]
+        if there and await connection.fetch(FIND_TOMBSTONES, tx.tenant, *arrays(there)):
+            raise asyncpg.SerializationError("a key was freed by another transaction while this one took it")
 
 
 async def _restamp(connection: Connection, collection: Collection[Any], changes: list[Change]) -> None:

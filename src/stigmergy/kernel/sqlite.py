@@ -193,7 +193,7 @@ class SqliteDatabase:
     async def check(self) -> list[Finding]:
         return await asyncio.to_thread(check_file, self.path, self._synchronous)
 
-    async def backup(self, target: Path, progress: Progress | None = None) -> None:
+    async def backup(self, target: Path, *, progress: Progress | None = None) -> None:
         await asyncio.to_thread(back_up, self.path, target, progress)
 
     def _check_open(self) -> None:

@@ -19,6 +19,7 @@ from stigmergy.errors import (
     StoreUnavailable,
     StoreUnusable,
 )
+from stigmergy.kernel.faults import point
 from stigmergy.kernel.migrate import READ, TABLE, Migration, pending, refuse_pending
 from stigmergy.kernel.query import for_sqlite
 
@@ -66,6 +67,8 @@ def _patience(seconds: float) -> Callable[[int], bool]:
 def prepare(path: Path, migrations: Sequence[Migration], now: int, *, migrate: bool, busy_seconds: float = 5.0) -> None:
     """Make sure that the file is ours and at this program's schema. Changes nothing when it refuses."""
     _check_place(path)
+    if not migrate and not path.exists():
+        raise StoreUnavailable(f"{path}: there is no store here yet; `stigmergy migrate` or `stigmergy serve` makes it")
     connection = open_connection(path, busy_seconds=busy_seconds, writes=True)
     try:
         _check_ours(connection, path)
@@ -120,6 +123,7 @@ def _migrate(connection: apsw.Connection, migrations: Sequence[Migration], now: 
                 "INSERT INTO schema_migrations VALUES (?, ?, ?, ?, ?)",
                 (migration.source, migration.number, migration.name, migration.checksum, now),
             )
+            point("migration.applied")
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {len(migrations)}")
         connection.execute("COMMIT")

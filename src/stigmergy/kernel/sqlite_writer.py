@@ -91,6 +91,7 @@ class Batch:
             self.cursor.executemany(INSERT_CHANGE.sqlite, self.rows)
             self._flushed += self.rows
             self.rows = []
+            point("flush.half")
         for tenant in self.moved:
             head = self.heads[tenant]
             self.cursor.execute(WRITE_HEAD.sqlite, (tenant, head.seq, head.rules))
@@ -107,6 +108,8 @@ class SqliteTransaction(Transaction):
         self.failed: BaseException | None = None
 
     async def _run(self, statement: Statement, values: Row) -> list[Row]:
+        if self.failed is not None:
+            raise self.failed  # the transaction may be gone, and what runs now would be committed by itself
         try:
             if statement.reads_journal:
                 self._batch.flush()

@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import force_setattr, replace
 
 from stigmergy.errors import UnitError, VersionConflict
+from stigmergy.kernel.faults import point
 from stigmergy.kernel.ids import check_tenant, new_id
 from stigmergy.kernel.journal import BURY, KEEP_VERSION, UNBURY, Change, Event
 from stigmergy.kernel.query import Query, Row, Statement
@@ -80,6 +81,7 @@ class Transaction(Snapshot):
         self.depth = scope.depth
         self.changes: list[Change] = []
         self.topics: set[str] = set()
+        self.reused: list[tuple[str, str]] = []
         self._issued: set[str] = set()
         self._erased: dict[tuple[str, str], int] = {}
 
@@ -181,6 +183,7 @@ class Transaction(Snapshot):
         settled = 0
         while settled < len(self.changes):
             await self._number(settled)
+            point("unit.numbered")
             fresh = self.changes[settled:]
             for place, change in enumerate(fresh, settled):
                 if change.before is not None:
@@ -209,7 +212,9 @@ class Transaction(Snapshot):
     async def _stamp_new(self, collection: Collection[R], record: R) -> R:
         version = 1
         if collection.versioned and not self._made_here(collection, record):
-            version = 1 + await self._last_version(collection, collection.id_of(record))
+            id = collection.id_of(record)
+            version = 1 + await self._last_version(collection, id)
+            self.reused.append((collection.name, id))
         now = self.now
         return replace(record, tenant=self.tenant, version=version, seq=self._next_seq(), created_at=now, updated_at=now)
 
