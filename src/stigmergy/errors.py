@@ -116,6 +116,7 @@ class Invalid(StigmergyError):
 
     def __init__(self, message: str, where: str | None = None, code: str | None = None) -> None:
         super().__init__(f"{where}: {message}" if where else message)
+        self.message = message
         self.where = where
         if code is not None:
             self.code = code

@@ -35,6 +35,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ] = None
     host: Annotated[str, _about("The address that `serve` listens on.")] = "127.0.0.1"
     port: Annotated[int, _about("The port that `serve` listens on; 0 takes a free one.", ge=0, le=65535)] = 8420
+    secret: Annotated[
+        str | None, _about("What tokens are signed with, 16 characters or more. Unset: no token is asked for, on loopback alone.")
+    ] = None
+    origins: Annotated[
+        tuple[str, ...],
+        _about("Pages that may call the server from a browser, such as `https://app.example`; in a variable, with commas."),
+    ] = ()
+    max_body: Annotated[int, _about("Bytes that the body of a request may have.", gt=0)] = 8 * 1024 * 1024
     synchronous: Annotated[
         Literal["FULL", "NORMAL", "EXTRA"],
         _about("When a SQLite commit is safe: `FULL` survives a power failure; `NORMAL` may lose the last commits in one."),
@@ -80,7 +88,10 @@ def _from_file(path: Path, *, required: bool) -> dict[str, Any]:
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     known = {PREFIX + field.name.upper(): field.name for field in msgspec.structs.fields(Settings)}
-    return {name: environment[variable] for variable, name in known.items() if variable in environment}
+    given: dict[str, Any] = {name: environment[variable] for variable, name in known.items() if variable in environment}
+    if "origins" in given:
+        given["origins"] = [origin for part in given["origins"].split(",") if (origin := part.strip())]
+    return given
 
 
 class Described(msgspec.Struct, frozen=True):
@@ -107,5 +118,7 @@ def _kind(annotation: Any) -> str:
         return " | ".join(get_args(annotation))
     if get_origin(annotation) is Annotated:
         return _kind(get_args(annotation)[0])
+    if get_origin(annotation) is tuple:
+        return "list"
     members = [member for member in get_args(annotation) if member is not type(None)]
     return " | ".join(_kind(member) for member in members) if members else annotation.__name__

@@ -2,8 +2,8 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable
+from typing import Any, TypeVar
 
 import pytest
 
@@ -17,7 +17,9 @@ from stigmergy.kernel.query import Statement
 from stigmergy.kernel.transaction import Scope, Transaction
 from support.notes import Entry, Note
 from support.stores import OpenStore
-from support.units import PATIENCE, add, broken_on, increment, remove, rewrite, take, whole_journal
+from support.units import PATIENCE, add, broken_on, increment, remove, rewrite, take, until, whole_journal
+
+T = TypeVar("T")
 
 WRITERS = 8
 EACH = 30
@@ -55,6 +57,13 @@ async def write_much(store: Database, writers: int = WRITERS, each: int = EACH, 
     await asyncio.gather(*(writer(number) for number in range(writers)))
 
 
+async def beside(writing: Awaitable[Any], *readers: Awaitable[T]) -> list[T]:
+    """What readers bring home while others write."""
+    reading = [asyncio.ensure_future(reader) for reader in readers]
+    await writing
+    return list(await asyncio.gather(*reading))
+
+
 CHANGES = WRITERS * (2 * EACH + EACH // 3)
 
 
@@ -72,7 +81,7 @@ async def test_readers_that_stop_and_resume_miss_nothing_and_see_nothing_twice(s
             assert follower.cursor == seen[-1].seq
         return seen
 
-    *all_seen, _ = await asyncio.gather(*(reader(seed) for seed in range(4)), write_much(store))
+    all_seen = await beside(write_much(store), *(reader(seed) for seed in range(4)))
     journal = thin(await whole_journal(store))
     assert [row[0] for row in journal] == list(range(1, CHANGES + 1))
     for seen in all_seen:
@@ -170,9 +179,7 @@ async def test_a_follower_who_wants_nothing_moves_its_cursor_all_the_same(store:
     last = (await store.read(edges)).last
     follower = Follower(store, after=0, wanted=lambda seen: False, page=5)
     reading = asyncio.create_task(take(follower, 1))
-    async with asyncio.timeout(PATIENCE):
-        while follower.cursor < last:
-            await asyncio.sleep(0)
+    await until(lambda: follower.cursor >= last)
     assert follower.cursor == last
     reading.cancel()
 
@@ -200,7 +207,7 @@ async def test_whatever_the_bus_does_every_change_comes_once(
 ) -> None:
     store = await open_store(bus=bus())
     followers = [Follower(store, after=0, poll_seconds=poll_seconds) for _ in range(3)]
-    *seen, _ = await asyncio.gather(*(take(follower, 140) for follower in followers), write_much(store, writers=4, each=15))
+    seen = await beside(write_much(store, writers=4, each=15), *(take(follower, 140) for follower in followers))
     journal = thin(await whole_journal(store))
     assert all(thin(each) == journal for each in seen)
     await store.close()
@@ -211,9 +218,7 @@ async def test_a_follower_is_woken_long_before_it_would_look_by_itself(store: Da
     reading = asyncio.create_task(take(follower, 20))
     for n in range(20):
         await store.write(add, f"n{n}")
-        async with asyncio.timeout(PATIENCE):
-            while follower.cursor < n + 1:
-                await asyncio.sleep(0.001)
+        await until(lambda n=n: follower.cursor == n + 1)
     assert len(await reading) == 20
 
 
@@ -222,9 +227,8 @@ async def test_a_follower_of_a_store_that_is_closed_ends_at_once(open_store: Ope
     await store.write(add, "n")
     follower = Follower(store, after=0, poll_seconds=1000)
     reading = asyncio.create_task(take(follower, 2))
+    await until(lambda: follower.cursor == 1)
     async with asyncio.timeout(PATIENCE):
-        while follower.cursor < 1:
-            await asyncio.sleep(0.001)
         await store.close()
         with pytest.raises(StoreClosed):
             await reading
@@ -237,7 +241,7 @@ async def test_followers_of_other_tenants_see_only_their_own(store: Database) ->
     followers = [take(Follower(store, after=0, scope=scope), 71) for scope in scopes[:2]]
     nobody = Follower(store, after=0, scope=scopes[2], poll_seconds=0.01)
     waiting = asyncio.create_task(take(nobody, 1))
-    *seen, _, _ = await asyncio.gather(*followers, *(write_much(store, 3, 10, scope) for scope in scopes[:2]))
+    seen = await beside(asyncio.gather(*(write_much(store, 3, 10, scope) for scope in scopes[:2])), *followers)
     for scope, changes in zip(scopes[:2], seen, strict=True):
         assert {change.tenant for change in changes} == {scope.tenant}
         assert [change.seq for change in changes] == list(range(1, 72))

@@ -12,14 +12,12 @@ from stigmergy.kernel.database import Database, mergeable
 from stigmergy.kernel.feed import Follower
 from stigmergy.kernel.history import read_history
 from stigmergy.kernel.leases import enlist, enqueue
-from stigmergy.kernel.postgres import PostgresDatabase
-from stigmergy.kernel.sqlite import SqliteDatabase
 from stigmergy.kernel.timers import next_timers, set_timer
 from stigmergy.kernel.transaction import Snapshot, Transaction
 from support.notes import Entry, Note
 from support.second_process import NEWER, SecondProcess, opened
 from support.stores import SOURCES, OpenStore
-from support.units import PATIENCE, add, broken_on, increment, take, whole_journal
+from support.units import PATIENCE, add, broken_on, increment, take, until, whole_journal
 
 WRITES = 20
 WOKEN_WITHIN = 0.1
@@ -56,8 +54,7 @@ async def test_a_write_of_another_process_wakes_a_follower_within_a_tenth_of_a_s
             for n in range(WRITES):
                 other.tell(f"n{n}")
                 assert await asyncio.to_thread(other.answer) == str(n + 1)
-                while len(delays) <= n:
-                    await asyncio.sleep(0.001)
+                await until(lambda n=n: len(delays) > n)
                 await asyncio.sleep(0.01 + 0.007 * (n % 9))  # at another phase of whoever looks at regular intervals
             await following
     assert sorted(delays)[int(0.95 * WRITES) - 1] <= WOKEN_WITHIN
@@ -147,10 +144,7 @@ async def test_a_program_that_may_not_migrate_says_what_is_missing(place: Place,
     store = await open_store()
     await store.write(set_timer, "bell", "t", 1)
     with pytest.raises(SchemaTooOld, match="0001_newer"):
-        if place.owner:
-            await PostgresDatabase.open(place.app, owner_url=place.owner, sources=NEWER, may_migrate=False)
-        else:
-            await SqliteDatabase.open(place.app, sources=NEWER, may_migrate=False)
+        await opened(*place, NEWER, may_migrate=False)
     await store.write(add, "still the same schema")
 
     async def timers(tx: Snapshot) -> int:

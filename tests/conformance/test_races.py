@@ -16,7 +16,7 @@ from stigmergy.kernel.history import read_history
 from stigmergy.kernel.transaction import Snapshot, Transaction
 from support.notes import Entry, Note
 from support.postgres import DatabaseUrls, PostgresServer
-from support.stores import OpenStore, postgres_opener
+from support.stores import postgres_opener
 from support.units import PATIENCE, add, increment, remove, rewrite, there, whole_journal
 
 ROUNDS = 200
@@ -182,7 +182,7 @@ class Gate:
         yield
         async with asyncio.timeout(PATIENCE):
             while await self._waiting() < waiting:
-                await asyncio.sleep(0.001)
+                pass
         await self._connection.execute("COMMIT")
 
     async def _waiting(self) -> int:
@@ -207,10 +207,8 @@ async def gate(postgres_store: Database, postgres_server: PostgresServer, postgr
 
 async def overlap(store: Database, gate: Gate, n: int, *units: Unit) -> list[bool]:
     """Run the units so that all have begun before one of them can go on."""
-    started: list[asyncio.Task[bool]] = []
     async with gate.held_for(len(units)):
-        for unit in units:
-            started.append(asyncio.create_task(store.write(unit, n, "gate")))
+        started = [asyncio.create_task(store.write(unit, n, "gate")) for unit in units]
     return await asyncio.gather(*started)
 
 

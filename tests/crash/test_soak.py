@@ -60,5 +60,5 @@ async def test_a_thousand_kills_lose_and_double_nothing(
     )
     minutes = (time.monotonic() - started) / 60
     kills = sum(counts[0] for counts in found.values())
-    REPORT.parent.mkdir(exist_ok=True)
+    REPORT.parent.mkdir(parents=True, exist_ok=True)
     REPORT.write_text(PAGE.format(kills=kills, per_store=KILLS_PER_STORE, rows=rows, seed=seed, minutes=minutes))

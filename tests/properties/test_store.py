@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 from msgspec.structs import replace
@@ -156,6 +156,7 @@ class Unit:
     async def __call__(self, tx: Transaction) -> None:
         for name, id, text in self.operations:
             await self._one(tx, name, id, text)
+        await tx.get(Note, IDS[0])  # until PostgreSQL numbers an insert that nobody read after right: see test_feed.py
         if self.stops:
             raise Stop
 
@@ -234,9 +235,7 @@ class StoreMachine(RuleBasedStateMachine):
         for unit, result in zip(batch, self.run(written()), strict=True):
             self.models[unit.tenant], error = unit.on(self.models[unit.tenant])
             self.touched.add(unit.tenant)
-            # an insert may be sent only when the unit has stopped already
-            allowed = (error, Stop) if error is AlreadyExists and unit.stops else (error,)
-            assert (None if result is None else type(result)) in allowed, result
+            assert (None if result is None else type(result)) is error, result
 
     @rule(tenant=st.integers(0, 1), id=st.sampled_from(IDS), below=st.integers(1, 12), limit=st.integers(1, 5))
     def read_a_history(self, tenant: int, id: str, below: int, limit: int) -> None:
@@ -334,7 +333,8 @@ def check(opened: Any, *, ordered: bool, examples: int) -> None:
                     max_examples=examples,
                     stateful_step_count=20,
                     deadline=None,
-                    suppress_health_check=list(HealthCheck),
+                    phases=[Phase.explicit, Phase.reuse, Phase.generate],  # to shrink takes minutes
+                    suppress_health_check=[HealthCheck.too_slow],
                 ),
             )
         finally:
@@ -342,9 +342,9 @@ def check(opened: Any, *, ordered: bool, examples: int) -> None:
 
 
 def test_the_sqlite_store_is_its_model(tmp_path: Path) -> None:
-    check(sqlite_opener(tmp_path / "store.db")(synchronous="OFF"), ordered=True, examples=500)
+    check(sqlite_opener(tmp_path / "store.db")(synchronous="OFF"), ordered=True, examples=300)
 
 
 @pytest.mark.postgres
 def test_the_postgres_store_is_its_model(postgres_database: Any) -> None:
-    check(postgres_opener(postgres_database)(), ordered=False, examples=120)
+    check(postgres_opener(postgres_database)(), ordered=False, examples=50)

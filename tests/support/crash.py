@@ -47,21 +47,25 @@ class Mother:
         self._process.wait(PATIENCE_SECONDS)
         self._process.stdout.close()
 
-    def bear(self, life: Life) -> int:
-        """Its process id."""
+    def bear(self, life: Life) -> None:
         assert self._process.stdin
+        assert self._process.stdout
         self._process.stdin.write(msgspec.json.encode(life) + b"\n")
-        return self._hear()
+        self._child = int(self._process.stdout.readline())
+
+    def kill(self) -> None:
+        with suppress(ProcessLookupError):  # it ended by itself, as `bury` will say
+            os.kill(self._child, signal.SIGKILL)
 
     def bury(self) -> int:
-        """How it ended. Waits until it has."""
-        return self._hear()
-
-    def _hear(self) -> int:
+        """Wait until it has ended, and say how."""
         assert self._process.stdout
-        ready, _, _ = select.select([self._process.stdout], [], [], PATIENCE_SECONDS)
-        assert ready, f"nothing was heard for {PATIENCE_SECONDS} seconds"
-        return int(self._process.stdout.readline())
+        ended, _, _ = select.select([self._process.stdout], [], [], PATIENCE_SECONDS)
+        if not ended:
+            self.kill()
+        how = int(self._process.stdout.readline())
+        assert ended, f"it still lived after {PATIENCE_SECONDS} seconds"
+        return how
 
 
 class Mortal:
@@ -89,7 +93,7 @@ class Mortal:
         self.kills += 1
         name = f"{self._name}{self.kills}"
         self._life = Life(name, self.store, str(self._folder / f"answers {name}"), self._seed, die_at, nth)
-        self._child = self._mother.bear(self._life)
+        self._mother.bear(self._life)
 
     def wait(self) -> None:
         """Until it has killed itself."""
@@ -104,8 +108,7 @@ class Mortal:
             self.answers += [msgspec.json.decode(line, type=Answer) for line in whole]
 
     def kill(self) -> None:
-        with suppress(ProcessLookupError):  # it ended by itself, as `wait` will say
-            os.kill(self._child, signal.SIGKILL)
+        self._mother.kill()
         self.wait()
 
     def live_up_to(self, point: str, nth: int) -> None:

@@ -1,4 +1,4 @@
-"""Another process on the same store: `python -m support.second_process ACTION PLACE [OWNER] [NUMBER]`.
+"""Another process on the same store: `python -m support.second_process ACTION [PLACE] [OWNER]`.
 
 It says `ready` on its standard output, does one thing for each line that it reads, and answers with a line.
 """
@@ -12,10 +12,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from stigmergy.errors import StigmergyError
 from stigmergy.kernel.database import Database
-from stigmergy.kernel.opening import is_postgres
-from stigmergy.kernel.postgres import PostgresDatabase
-from stigmergy.kernel.sqlite import SqliteDatabase
+from stigmergy.kernel.opening import open_database
 from support.notes import Note
 from support.stores import SOURCES
 from support.units import add, increment
@@ -24,10 +23,8 @@ NEWER = (*SOURCES, "support.newer")
 PATIENCE = 60
 
 
-async def opened(place: str, owner: str, sources: tuple[str, ...] = SOURCES) -> Database:
-    if is_postgres(place):
-        return await PostgresDatabase.open(place, owner_url=owner, sources=sources)
-    return await SqliteDatabase.open(place, sources=sources)
+async def opened(place: str, owner: str = "", sources: tuple[str, ...] = SOURCES, *, may_migrate: bool = True) -> Database:
+    return await open_database(place, owner_place=owner or None, sources=sources, may_migrate=may_migrate)
 
 
 async def lines() -> AsyncIterator[str]:
@@ -55,22 +52,26 @@ async def increments(store: Database) -> None:
         print("done", flush=True)
 
 
-async def first(place: str, owner: str) -> None:
-    """Open an empty place at the moment that is asked for, and write one note there."""
-    for line in sys.stdin:
-        while time.monotonic_ns() < int(line):
+async def first(moments: AsyncIterator[str]) -> None:
+    """For each line, a moment and a place: open the place in that moment and write one note there."""
+    async for line in moments:
+        moment, place, *owner = line.split()
+        while time.monotonic_ns() < int(moment):
             pass
-        store = await opened(place, owner)
-        written = await store.write(add)
-        assert await store.get(Note, written.id) == written
-        await store.close()
-        print("done", flush=True)
+        try:
+            store = await opened(place, *owner)
+            written = await store.write(add)
+            assert await store.get(Note, written.id) == written
+            await store.close()
+            print("done", flush=True)
+        except StigmergyError as error:
+            print(repr(error), flush=True)
 
 
-async def main(action: str, place: str, owner: str) -> None:
+async def main(action: str, place: str = "", owner: str = "") -> None:
     if action == "first":
         print("ready", flush=True)
-        return await first(place, owner)
+        return await first(lines())
     if action == "migrate":
         await (await opened(place, owner, NEWER)).close()
         print("ready", flush=True)
@@ -85,7 +86,7 @@ async def main(action: str, place: str, owner: str) -> None:
 class SecondProcess:
     """`with SecondProcess("stamp", path) as other: other.tell("n1"); other.answer()`."""
 
-    def __init__(self, action: str, place: str | Path, owner: str = "") -> None:
+    def __init__(self, action: str, place: str | Path = "", owner: str = "") -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "support.second_process", action, str(place), owner],
             cwd=Path(__file__).parents[1],

@@ -1,7 +1,7 @@
 """Small units of work that many tests are made of."""
 
 import asyncio
-from collections.abc import AsyncIterable
+from collections.abc import AsyncIterable, Callable
 from typing import Any, TypeVar
 
 import pytest
@@ -59,6 +59,13 @@ async def take(source: AsyncIterable[T], count: int) -> list[T]:
             if len(taken) == count:
                 break
     return taken
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """For what has no event of its own to wait for."""
+    async with asyncio.timeout(PATIENCE):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
 
 
 def broken_on(request: pytest.FixtureRequest, broken: str, reason: str) -> None:

@@ -1,18 +1,26 @@
-"""The HTTP application: its routes and its errors, over one open database."""
+"""The HTTP application over one open database: its routes, its gate, its errors."""
 
-from http import HTTPStatus
+import asyncio
 from importlib.metadata import version
 from typing import Any
 
 import msgspec
-from litestar import Litestar, Request, Response, get
+from litestar import Litestar, Request, get, post
+from litestar.config.compression import CompressionConfig
+from litestar.config.cors import CORSConfig
 from litestar.datastructures import State
-from litestar.exceptions import HTTPException
+from litestar.middleware import DefineMiddleware
 from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 
-from stigmergy.errors import StigmergyError
+from stigmergy.access.model import BROWSER_MS, signed
+from stigmergy.api.auth import Gate, claims_of
+from stigmergy.api.breadcrumbs import BreadcrumbRoutes, SchemaRoutes
+from stigmergy.api.events import events
+from stigmergy.api.problems import HANDLERS
+from stigmergy.errors import Invalid
 from stigmergy.kernel.database import Database
+from stigmergy.settings import Settings
 
 VERSION = version("stigmergy")
 
@@ -25,15 +33,11 @@ class Health(msgspec.Struct):
     store: str
 
 
-class Problem(msgspec.Struct, omit_defaults=True):
-    """An error in the form of RFC 9457. `code` is stable; `detail` says what was wrong and what to do."""
+class BrowserToken(msgspec.Struct):
+    """A token for an EventSource, which cannot set headers: `/v1/events?token=…`."""
 
-    type: str
-    title: str
-    status: int
-    detail: str
-    code: str
-    where: str | None = None
+    token: str
+    expires_in: int
 
 
 @get("/health", summary="Whether the store answers", operation_id="health", tags=["system"])
@@ -43,33 +47,35 @@ async def health(state: State) -> Health:
     return Health("ok", VERSION, type(database).__name__.removesuffix("Database").lower())
 
 
+@post("/v1/tokens/browser", summary="A short-lived token for the feed", operation_id="create_browser_token", tags=["system"])
+async def browser_token(request: Request[Any, Any, State]) -> BrowserToken:
+    settings: Settings = request.app.state.settings
+    if settings.secret is None:
+        raise Invalid("this server asks for no tokens; open the feed without one", code="no_secret")
+    claims = claims_of(request)
+    claims.demand("read")
+    now = request.app.state.database.clock.now()
+    short = msgspec.structs.replace(claims, grants=("read",), expires_at=now + BROWSER_MS, browser=True)
+    return BrowserToken(signed(short, settings.secret), BROWSER_MS // 1000)
+
+
 @get("/openapi.json", include_in_schema=False, sync_to_thread=False)
 def openapi(request: Request[Any, Any, Any]) -> dict[str, Any]:
     return request.app.openapi_schema.to_schema()
 
 
-def problem(_: Request[Any, Any, Any], error: StigmergyError) -> Response[Problem]:
-    where: str | None = getattr(error, "where", None)
-    return _answer(
-        Problem(f"urn:stigmergy:{error.code}", error.code.replace("_", " "), error.status, str(error), error.code, where)
-    )
-
-
-def http_problem(_: Request[Any, Any, Any], error: HTTPException) -> Response[Problem]:
-    code = HTTPStatus(error.status_code).phrase.lower().replace(" ", "_")
-    return _answer(Problem(f"urn:stigmergy:{code}", code.replace("_", " "), error.status_code, error.detail, code))
-
-
-def _answer(body: Problem) -> Response[Problem]:
-    return Response(body, status_code=body.status, media_type="application/problem+json")
-
-
-def create_app(database: Database) -> Litestar:
+def create_app(database: Database, settings: Settings | None = None) -> Litestar:
     """The application over an open database, which stays its caller's to close."""
+    settings = settings or Settings()
+    gate = DefineMiddleware(Gate, database=database, secret=settings.secret, origins=settings.origins)
     return Litestar(
-        route_handlers=[health, openapi],
-        state=State({"database": database}),
-        exception_handlers={StigmergyError: problem, HTTPException: http_problem},
+        route_handlers=[health, openapi, browser_token, BreadcrumbRoutes, SchemaRoutes, events],
+        middleware=[gate],
+        state=State({"database": database, "settings": settings, "closing": asyncio.Event()}),
+        exception_handlers=HANDLERS,
+        cors_config=CORSConfig(allow_origins=list(settings.origins)) if settings.origins else None,
+        compression_config=CompressionConfig(backend="gzip", minimum_size=2_000, exclude=["/v1/events"]),
+        request_max_body_size=settings.max_body,
         openapi_config=OpenAPIConfig(
             title="Stigmergy",
             version=VERSION,
@@ -78,3 +84,9 @@ def create_app(database: Database) -> Litestar:
             render_plugins=[JsonRenderPlugin()],
         ),
     )
+
+
+def end_feeds(app: Litestar) -> None:
+    """End every open feed, so that the server can close; their followers come back with their positions."""
+    app.state.closing.set()
+    app.state.database.bus.publish_all()

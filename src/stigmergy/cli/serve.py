@@ -5,14 +5,16 @@ import logging
 import signal
 import socket
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Annotated
 
 import uvicorn
 from cyclopts import Parameter
 
-from stigmergy.api.app import create_app
+from stigmergy.api.app import create_app, end_feeds
+from stigmergy.api.auth import refuse_open_doors
 from stigmergy.cli.store import Store, opened, out
 from stigmergy.kernel.retention import DAY_MS, Policy, keep_swept
 from stigmergy.settings import Settings, load
@@ -39,13 +41,13 @@ async def _serve(settings: Settings) -> None:
     policy = Policy(
         max_age_ms=None if settings.keep_days is None else settings.keep_days * DAY_MS, max_changes=settings.keep_changes
     )
+    refuse_open_doors(settings)
     async with opened(settings, may_migrate=True) as database:
-        config = uvicorn.Config(
-            create_app(database), host=settings.host, port=settings.port, log_level="warning", server_header=False
-        )
+        app = create_app(database, settings)
+        config = uvicorn.Config(app, host=settings.host, port=settings.port, log_level="warning", server_header=False)
         keeping = asyncio.create_task(keep_swept(database, policy, settings.sweep_seconds))
         try:
-            await _Server(config, settings.store).serve()
+            await _Server(config, settings.store, lambda: end_feeds(app)).serve()
         finally:
             keeping.cancel()
 
@@ -53,9 +55,14 @@ async def _serve(settings: Settings) -> None:
 class _Server(uvicorn.Server):
     """Says where it is once it is there."""
 
-    def __init__(self, config: uvicorn.Config, store: str) -> None:
+    def __init__(self, config: uvicorn.Config, store: str, on_exit: Callable[[], None]) -> None:
         super().__init__(config)
         self._store = store
+        self._on_exit = on_exit
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._on_exit()
+        super().handle_exit(sig, frame)
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:

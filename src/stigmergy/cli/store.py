@@ -1,7 +1,7 @@
 """Commands that look after a store: migrate, backup, doctor, settings."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated
@@ -24,7 +24,7 @@ out = Console(soft_wrap=True, highlight=False)
 
 
 @asynccontextmanager
-async def opened(settings: Settings, *, may_migrate: bool = False) -> AsyncIterator[Database]:
+async def opened(settings: Settings, *, may_migrate: bool = False) -> AsyncGenerator[Database]:
     """The store of these settings, as every command opens it."""
     database = await open_database(
         settings.store,

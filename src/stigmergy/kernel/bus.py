@@ -41,14 +41,19 @@ class Listener:
         self._heard = asyncio.Event()
         self._payloads: deque[bytes] = deque(maxlen=BACKLOG)
 
-    async def wait(self, seconds: float | None = None) -> list[bytes]:
-        """Sleep until there is something to look at, or for that long. Gives the payloads heard since."""
+    async def heard_within(self, seconds: float | None = None) -> bool:
+        """The same, and whether anything was heard."""
         try:
             async with asyncio.timeout(seconds):
                 await self._heard.wait()
         except TimeoutError:
-            pass
+            return False
         self._heard.clear()
+        return True
+
+    async def wait(self, seconds: float | None = None) -> list[bytes]:
+        """Sleep until there is something to look at, or for that long. Gives the payloads heard since."""
+        await self.heard_within(seconds)
         return [self._payloads.popleft() for _ in range(len(self._payloads))]
 
     def hear(self, payload: bytes) -> None:

@@ -9,7 +9,7 @@ import asyncio
 import contextvars
 import random
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -258,7 +258,7 @@ class PostgresDatabase:
         await back_up(self._owner_url, target)
 
     @asynccontextmanager
-    async def _reader(self) -> AsyncIterator[Connection]:
+    async def _reader(self) -> AsyncGenerator[Connection]:
         """A connection to read with. One on which anything went wrong is not used again."""
         self._check_open()
         async with self._reading:

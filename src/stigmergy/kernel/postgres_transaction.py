@@ -149,7 +149,7 @@ async def number_all(connection: Connection, txs: Sequence[PostgresTransaction],
         for change in tx.changes[tx.numbered :]:
             position[tx.tenant] = change.seq = position[tx.tenant] + 1
             fresh.append(change)
-            if change.event != "delete":
+            if change.event != "delete" and change.record is not None:
                 force_setattr(change.record, "seq", change.seq)
                 if id(change.record) not in unsent:
                     sent.append(change)
@@ -197,7 +197,8 @@ def _restamp_sql(collection: Collection[Any]) -> str:
         arrays = ", ".join(f"${n}::{kind}[]" for n, kind in enumerate(types, 1))
         same = " AND ".join(f"{collection.name}.{name} = given.{name}" for name in key)
         sql = _RESTAMP[collection.name] = (
-            f"UPDATE {collection.name} SET seq = given.seq FROM unnest({arrays}) AS given ({', '.join((*key, 'seq'))}) WHERE {same}"
+            f"UPDATE {collection.name} SET seq = given.seq"
+            f" FROM unnest({arrays}) AS given ({', '.join((*key, 'seq'))}) WHERE {same}"
         )
     return sql
 

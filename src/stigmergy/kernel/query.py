@@ -22,20 +22,29 @@ TOKENS = {
     "for_update": ("", "FOR UPDATE"),
     "skip_locked": ("", "FOR UPDATE SKIP LOCKED"),
 }
+# {each:name} is a table with one column, `value`: the items of the JSON list of strings that is bound to :name.
+EACH = ("json_each(:{})", "json_array_elements_text(CAST(:{} AS JSON)) AS each_{}(value)")
 # A literal, a quoted name or a comment is matched first, as it is: what looks like a token or a parameter in it is text.
 _TEXT = r"""'[^']*'|"[^"]*"|--[^\n]*"""
-_TOKEN = re.compile(rf"{_TEXT}|\{{(\w+)\}}")
+_TOKEN = re.compile(rf"{_TEXT}|\{{(?:each:(\w+)|(\w+))\}}")
 _PARAMETER = re.compile(rf"{_TEXT}|(?<![:\w]):([a-z_][a-z0-9_]*)")
 
 _JOURNAL = re.compile(r"\b(FROM|JOIN) (changes|heads)\b")
 
 
 def for_sqlite(sql: str) -> str:
-    return _TOKEN.sub(lambda token: TOKENS[token[1]][0] if token[1] else token[0], sql)
+    return _TOKEN.sub(lambda token: _written(token, 0), sql)
 
 
 def for_postgres(sql: str) -> str:
-    return _TOKEN.sub(lambda token: TOKENS[token[1]][1] if token[1] else token[0], sql)
+    return _TOKEN.sub(lambda token: _written(token, 1), sql)
+
+
+def _written(token: re.Match[str], engine: int) -> str:
+    listed, name = token.groups()
+    if listed:
+        return EACH[engine].format(listed, listed)
+    return TOKENS[name][engine] if name else token[0]
 
 
 def _numbered(sql: str, sign: str, parameters: tuple[str, ...]) -> str:
@@ -51,7 +60,8 @@ class Statement:
 
     def __init__(self, name: str, sql: str) -> None:
         self.name = name
-        self.parameters = tuple(dict.fromkeys(filter(None, _PARAMETER.findall(sql))))
+        found: list[str] = _PARAMETER.findall(for_sqlite(sql))
+        self.parameters = tuple(dict.fromkeys(filter(None, found)))
         self.sqlite = _numbered(for_sqlite(sql), "?", self.parameters)
         self.postgres = _numbered(for_postgres(sql), "$", self.parameters)
         self.bind = self._binder()

@@ -8,7 +8,7 @@ The kernel stamps `tenant`, `version`, `seq`, `created_at` and `updated_at`; nob
 """
 
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar, Union, cast, get_args, get_origin
 
 import msgspec
@@ -65,6 +65,8 @@ class Collection(Generic[R]):
         self.context = context
         self.clients_write = frozenset(clients_write)
         self.keep_versions = keep_versions
+        # What a part keeps beside its rows (tags, search indexes), written in the transaction of every change.
+        self.derive: Callable[[Any, Any], Awaitable[None]] | None = None
         self.columns = tuple(field.name for field in msgspec.structs.fields(record))
         self.id_of = _compile(f"lambda r: {_key_expression(key)}")
         self.encode, self.decode = _codecs(record)

@@ -188,6 +188,8 @@ class Transaction(Snapshot):
             for place, change in enumerate(fresh, settled):
                 if change.before is not None:
                     await self._keep(change, change.before, erased=place < self._erased.get((change.collection, change.id), 0))
+                if (derive := COLLECTIONS[change.collection].derive) is not None:
+                    await derive(self, change)
             settled += len(fresh)
             await rules.fire(self, fresh)
 

@@ -1,0 +1,122 @@
+"""Who comes: found out once for every request, before any route.
+
+With a secret, a bearer token says it. Without one the server is bound to loopback and open to whoever is on this machine; then
+the Host and Origin headers must be local too, or a web page elsewhere could rebind its name to us or post across sites.
+"""
+
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import urlsplit
+
+from litestar.connection import ASGIConnection
+from litestar.types import ASGIApp, Receive, Scope, Send
+
+from stigmergy.access.commands import check_stored
+from stigmergy.access.model import GRANTS, SHORTEST_SECRET, Claims, Forbidden, Token, Unauthorized, verified
+from stigmergy.breadcrumbs.queries import Reader
+from stigmergy.errors import Invalid
+from stigmergy.kernel.database import Database
+from stigmergy.kernel.transaction import Scope as UnitScope
+from stigmergy.settings import Settings
+
+# What needs no token: whether we are up, and what we are.
+OPEN_PATHS = frozenset({"/health", "/openapi.json", "/docs"})
+# Where a token may be in the address: what an EventSource asks for.
+ADDRESS_PATHS = frozenset({"/v1/events"})
+
+LOCAL = Claims("local", "main", "local", GRANTS)
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def refuse_open_doors(settings: Settings) -> None:
+    """Without a secret everybody who reaches the address may do everything, so it must be loopback."""
+    if settings.secret is None and not is_loopback(settings.host):
+        raise Invalid(
+            f"serving on {settings.host} needs a secret, or everybody who reaches it may do everything: set STIGMERGY_SECRET to"
+            f" {SHORTEST_SECRET} or more random characters and make tokens with `stigmergy token create`, or serve on 127.0.0.1",
+            "host",
+        )
+    if settings.secret is not None and len(settings.secret) < SHORTEST_SECRET:
+        raise Invalid(f"a secret has at least {SHORTEST_SECRET} characters", "secret")
+
+
+class Gate:
+    """ASGI middleware: puts the claims on the connection, or answers 401 or 403."""
+
+    def __init__(self, app: ASGIApp, *, database: Database, secret: str | None, origins: tuple[str, ...]) -> None:
+        self._app = app
+        self._database = database
+        self._secret = secret
+        self._origins = frozenset(origins)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            headers = {name: value.decode("latin-1") for name, value in scope["headers"] if name in _READ}
+            scope["state"]["claims"] = await self._claims(scope["path"], scope["query_string"], headers)
+        await self._app(scope, receive, send)
+
+    async def _claims(self, path: str, query: bytes, headers: dict[bytes, str]) -> Claims:
+        self._check_origin(headers)
+        if self._secret is None:
+            return LOCAL
+        token = _token(path, query, headers)
+        if token is None:
+            if path in OPEN_PATHS:
+                return Claims("", "", "", ())
+            raise Unauthorized("this needs a token: send `Authorization: Bearer …`; make one with `stigmergy token create`")
+        claims = verified(token, self._secret, self._database.clock.now())
+        if claims.browser and path not in ADDRESS_PATHS:
+            raise Forbidden("a browser token is for the feed alone")
+        check_stored(await self._database.get(Token, claims.id, scope=UnitScope(claims.tenant)))
+        return claims
+
+    def _check_origin(self, headers: dict[bytes, str]) -> None:
+        """An Origin is a web page's. Ours, and those that the settings name, may come; and no page may when we are open."""
+        host = headers.get(b"host", "")
+        if self._secret is None and not is_loopback(_name(host)):
+            raise Forbidden(f"the host {host[:100]!r} is not this machine's; use 127.0.0.1 or localhost")
+        origin = headers.get(b"origin")
+        if origin is not None and origin not in self._origins and self._secret is None and urlsplit(origin).netloc != host:
+            raise Forbidden(f"pages of {origin[:100]!r} may not call this server; name it in the setting `origins`")
+
+
+_READ = frozenset({b"host", b"origin", b"authorization"})
+
+
+def _name(host: str) -> str:
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def _token(path: str, query: bytes, headers: dict[bytes, str]) -> str | None:
+    scheme, _, token = headers.get(b"authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and token:
+        return token.strip()
+    if path in ADDRESS_PATHS:
+        for part in query.decode("latin-1").split("&"):
+            name, _, value = part.partition("=")
+            if name == "token" and value:
+                return value
+    return None
+
+
+def claims_of(connection: ASGIConnection[Any, Any, Any, Any]) -> Claims:
+    return connection.scope["state"]["claims"]
+
+
+def unit_scope(claims: Claims, cause: int | None = None, depth: int = 0) -> UnitScope:
+    return UnitScope(claims.tenant, claims.entity, cause, depth)
+
+
+def reader_of(claims: Claims) -> Reader:
+    return Reader(claims.entity, frozenset(), "operate" in claims.grants)

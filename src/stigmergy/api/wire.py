@@ -1,0 +1,167 @@
+"""The shapes on the wire where they differ from those in the store: times are ISO 8601 in UTC, cursors are texts."""
+
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from stigmergy.breadcrumbs.model import Audience, Draft, JsonObject, Patch, Schema
+from stigmergy.breadcrumbs.queries import View
+from stigmergy.errors import Invalid
+from stigmergy.kernel.history import EVERYTHING
+
+Limit = Annotated[int, Meta(ge=1, le=500, description="How many at the most.")]
+
+
+def moment(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def milliseconds(at: datetime) -> int:
+    if at.tzinfo is None:
+        raise Invalid("a time needs its offset from UTC, such as a Z at its end", "expires_at")
+    return int(at.timestamp() * 1000)
+
+
+class BreadcrumbOut(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A breadcrumb as it is shown. `context` is a view, what a model sees, unless `full` was asked for."""
+
+    id: str
+    owner_id: str
+    schema_name: str
+    title: str
+    context: JsonObject
+    audience: Audience
+    version: int
+    checksum: str
+    created_at: datetime
+    created_by: str
+    updated_at: datetime
+    updated_by: str
+    tags: list[str]
+    description: str | None = None
+    space_id: str | None = None
+    expires_at: datetime | None = None
+    llm_hints: JsonObject | None = None
+    hint_errors: list[JsonObject] = []
+
+
+def breadcrumb_out(view: View) -> BreadcrumbOut:
+    fields: dict[str, Any] = {name: getattr(view, name) for name in BreadcrumbOut.__struct_fields__}
+    for name in ("created_at", "updated_at", "expires_at"):
+        fields[name] = None if fields[name] is None else moment(fields[name])
+    return BreadcrumbOut(**fields)
+
+
+class BreadcrumbPage(msgspec.Struct):
+    """Newest first. `cursor` asks for what follows; without one there is no more."""
+
+    items: list[BreadcrumbOut]
+    cursor: str | None
+
+
+class DraftIn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A breadcrumb to write."""
+
+    schema_name: str
+    title: str = ""
+    id: str | None = None
+    description: str | None = None
+    tags: list[str] = msgspec.field(default_factory=list[str])
+    context: JsonObject = msgspec.field(default_factory=JsonObject)
+    llm_hints: JsonObject | None = None
+    audience: Audience = "public"
+    space_id: str | None = None
+    expires_at: datetime | None = None
+
+
+def draft(given: DraftIn) -> Draft:
+    fields = {name: getattr(given, name) for name in DraftIn.__struct_fields__}
+    if given.expires_at is not None:
+        fields["expires_at"] = milliseconds(given.expires_at)
+    return Draft(**fields)
+
+
+class PatchIn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What to change; what is not given stays. `context` is a JSON Merge Patch."""
+
+    title: str | UnsetType = UNSET
+    description: str | UnsetType | None = UNSET
+    tags: list[str] | UnsetType = UNSET
+    context: JsonObject | UnsetType = UNSET
+    llm_hints: JsonObject | UnsetType | None = UNSET
+    audience: Audience | UnsetType = UNSET
+    space_id: str | UnsetType | None = UNSET
+    expires_at: datetime | UnsetType | None = UNSET
+
+
+def patch(given: PatchIn) -> Patch:
+    fields = {name: getattr(given, name) for name in PatchIn.__struct_fields__}
+    if isinstance(given.expires_at, datetime):
+        fields["expires_at"] = milliseconds(given.expires_at)
+    return Patch(**fields)
+
+
+class TagsIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    add: list[str] = msgspec.field(default_factory=list[str])
+    remove: list[str] = msgspec.field(default_factory=list[str])
+
+
+class SchemaIn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What to say of all breadcrumbs with a schema_name."""
+
+    json_schema: JsonObject | None = None
+    llm_hints: JsonObject | None = None
+    ttl_ms: int | None = None
+
+
+class SchemaOut(msgspec.Struct, kw_only=True):
+    name: str
+    json_schema: JsonObject | None
+    llm_hints: JsonObject | None
+    ttl_ms: int | None
+    version: int
+    updated_at: datetime
+
+
+def schema_out(schema: Schema) -> SchemaOut:
+    return SchemaOut(
+        name=schema.name,
+        json_schema=schema.json_schema,
+        llm_hints=schema.llm_hints,
+        ttl_ms=schema.ttl_ms,
+        version=schema.version,
+        updated_at=moment(schema.updated_at),
+    )
+
+
+def below(cursor: str | None) -> int:
+    """The position that a page's cursor stands for."""
+    if cursor is None:
+        return EVERYTHING
+    if not cursor.isdecimal() or len(cursor) > 18:
+        raise Invalid("this is no cursor of a page before it", "cursor")
+    return int(cursor)
+
+
+def etag(version: int) -> str:
+    return f'"{version}"'
+
+
+def expected(if_match: str | None) -> int | None:
+    """The version of an If-Match header; `*` is any."""
+    if if_match is None or if_match.strip() == "*":
+        return None
+    text = if_match.strip().strip('"')
+    if not text.isdecimal() or len(text) > 18:
+        raise Invalid('If-Match is a version in quotes, such as "3"', "If-Match")
+    return int(text)
+
+
+def json_object(text: str, where: str) -> JsonObject:
+    """A JSON object that came as the text of a parameter."""
+    try:
+        return msgspec.json.decode(text, type=JsonObject)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise Invalid(f"this is no JSON object ({error})", where) from error

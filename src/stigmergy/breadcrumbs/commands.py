@@ -1,0 +1,229 @@
+"""What may be done to breadcrumbs and schemas. Each function is (part of) one unit of work.
+
+Who may: a breadcrumb is changed by its owner, or by anybody in its audience when it is public; a reader that cannot see it
+is told that it is not there. `if_match` is the version that the caller has seen.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import jsonschema_rs
+import msgspec
+from msgspec import UNSET
+
+from stigmergy.breadcrumbs.hints import move_inline_hints, parse_hints
+from stigmergy.breadcrumbs.model import (
+    Breadcrumb,
+    Draft,
+    JsonObject,
+    Patch,
+    Schema,
+    check_name,
+    check_tags,
+    check_text,
+    checked_context,
+    is_live,
+    merge_patch,
+)
+from stigmergy.breadcrumbs.queries import Reader, may_see
+from stigmergy.errors import Invalid, NotFound, VersionConflict
+from stigmergy.kernel.history import purge
+from stigmergy.kernel.timers import Timer, cancel_timer, set_timer
+from stigmergy.kernel.transaction import Transaction
+
+EXPIRY = "breadcrumb.expiry"
+
+
+async def create(tx: Transaction, draft: Draft) -> Breadcrumb:
+    """Write a new breadcrumb."""
+    schema = await _schema(tx, draft.schema_name)
+    context, hints = _parted(draft.context, draft.llm_hints)
+    crumb = Breadcrumb(
+        id=draft.id or tx.new_id(),
+        owner_id=draft.owner_id or tx.actor,
+        schema_name=draft.schema_name,
+        title=draft.title,
+        description=draft.description,
+        tags=draft.tags,
+        context=context,
+        llm_hints=hints,
+        audience=draft.audience,
+        space_id=draft.space_id,
+        expires_at=_expiry(tx, draft, schema),
+        created_by=tx.actor,
+        updated_by=tx.actor,
+    )
+    stored = await tx.insert(_checked(crumb, schema))
+    await _time(tx, stored)
+    return stored
+
+
+async def create_many(tx: Transaction, drafts: Iterable[Draft]) -> list[Breadcrumb]:
+    """All of them or none. A fault names its place."""
+    made: list[Breadcrumb] = []
+    for place, draft in enumerate(drafts):
+        try:
+            made.append(await create(tx, draft))
+        except Invalid as error:
+            raise Invalid(error.message, f"[{place}].{error.where}" if error.where else f"[{place}]", error.code) from error
+    return made
+
+
+async def patch(tx: Transaction, reader: Reader, id: str, change: Patch, *, if_match: int | None = None) -> Breadcrumb:
+    """Change what is given; the context by JSON Merge Patch."""
+    stored = await _mine(tx, reader, id, if_match)
+    fields = {name: value for name in change.__struct_fields__ if (value := getattr(change, name)) is not UNSET}
+    if "context" in fields:
+        fields["context"] = merge_patch(stored.context, fields["context"])
+    return await _change(tx, stored, fields)
+
+
+async def replace(tx: Transaction, reader: Reader, id: str, draft: Draft, *, if_match: int | None = None) -> Breadcrumb:
+    """Put a whole breadcrumb in the place of the stored one; where it was deleted, it is there again."""
+    stored = await tx.lock(Breadcrumb, id)
+    if stored is None:
+        if if_match is not None:
+            raise VersionConflict(f"breadcrumb {id} is not there, so it has no version {if_match}; replace it without If-Match")
+        return await create(tx, msgspec.structs.replace(draft, id=id))
+    stored = await _mine(tx, reader, id, if_match)
+    fields: dict[str, Any] = {name: getattr(draft, name) for name in Patch.__struct_fields__}
+    return await _change(tx, stored, fields | {"schema_name": draft.schema_name})
+
+
+async def retag(tx: Transaction, reader: Reader, id: str, *, add: Iterable[str] = (), remove: Iterable[str] = ()) -> Breadcrumb:
+    """Add and remove tags, whatever the version: two callers at once both get their way."""
+    stored = await _mine(tx, reader, id, None)
+    gone = frozenset(remove)
+    tags = check_tags([tag for tag in (*stored.tags, *add) if tag not in gone])
+    return stored if tags == stored.tags else await tx.update(stored, tags=tags, updated_by=tx.actor)
+
+
+async def delete(tx: Transaction, reader: Reader, id: str, *, if_match: int | None = None) -> None:
+    """Take a breadcrumb away. Its history stays."""
+    await tx.delete(await _mine(tx, reader, id, if_match))
+    await cancel_timer(tx, EXPIRY, id)
+
+
+async def erase(tx: Transaction, id: str) -> None:
+    """Take a breadcrumb away with every body it ever had."""
+    await purge(tx, Breadcrumb, id)
+    await cancel_timer(tx, EXPIRY, id)
+
+
+async def expire(tx: Transaction, timer: Timer) -> None:
+    """The effect of the expiry timer: a deletion like any other, a change."""
+    stored = await tx.lock(Breadcrumb, timer.id)
+    if stored is not None and not is_live(stored, tx.now):
+        await tx.delete(stored)
+
+
+async def put_schema(tx: Transaction, schema: Schema) -> Schema:
+    """Say something of all breadcrumbs with this schema_name, from now on."""
+    check_name(schema.name, "name")
+    parse_hints(schema.llm_hints)
+    if schema.ttl_ms is not None and schema.ttl_ms <= 0:
+        raise Invalid("a time to live is more than 0 milliseconds", "ttl_ms")
+    if schema.json_schema is not None:
+        _validator(schema.json_schema)
+    stored = await tx.lock(Schema, schema.name)
+    if stored is None:
+        return await tx.insert(schema)
+    return await tx.update(stored, json_schema=schema.json_schema, llm_hints=schema.llm_hints, ttl_ms=schema.ttl_ms)
+
+
+async def delete_schema(tx: Transaction, name: str) -> None:
+    stored = await tx.lock(Schema, name)
+    if stored is None:
+        raise NotFound(f"no schema {name}")
+    await tx.delete(stored)
+
+
+async def _change(tx: Transaction, stored: Breadcrumb, fields: dict[str, Any]) -> Breadcrumb:
+    if "context" in fields:
+        hints = fields.get("llm_hints", stored.llm_hints)
+        fields["context"], fields["llm_hints"] = _parted(fields["context"], hints)
+    schema = await _schema(tx, fields.get("schema_name", stored.schema_name))
+    checked = _checked(msgspec.structs.replace(stored, **fields), schema)
+    wanted = {name: getattr(checked, name) for name in (*fields, "tags", "checksum")}
+    changed = {name: value for name, value in wanted.items() if value != getattr(stored, name)}
+    if not changed:
+        return stored
+    after = await tx.update(stored, **changed, updated_by=tx.actor)
+    if "expires_at" in changed:
+        await _time(tx, after)
+    return after
+
+
+async def _mine(tx: Transaction, reader: Reader, id: str, if_match: int | None) -> Breadcrumb:
+    stored = await tx.lock(Breadcrumb, id)
+    if stored is None or not may_see(reader, stored, tx.now):
+        raise NotFound(f"no breadcrumb {id}")
+    if if_match is not None and stored.version != if_match:
+        raise VersionConflict(f"breadcrumb {id} is at version {stored.version}, not {if_match}; read it again and repeat")
+    return stored
+
+
+async def _schema(tx: Transaction, name: str) -> Schema | None:
+    check_name(name)
+    return await tx.get(Schema, name)
+
+
+async def _time(tx: Transaction, crumb: Breadcrumb) -> None:
+    if crumb.expires_at is not None:
+        await set_timer(tx, EXPIRY, crumb.id, crumb.expires_at)
+    elif crumb.version > 1:
+        await cancel_timer(tx, EXPIRY, crumb.id)
+
+
+def _expiry(tx: Transaction, draft: Draft, schema: Schema | None) -> int | None:
+    if draft.expires_at is not None or schema is None or schema.ttl_ms is None:
+        return draft.expires_at
+    return tx.now + schema.ttl_ms
+
+
+def _parted(context: JsonObject, hints: JsonObject | None) -> tuple[JsonObject, JsonObject | None]:
+    """Hints inside the context, as some writers have them, are moved beside it."""
+    if "llm_hints" not in context:
+        return context, hints
+    bare, inline = move_inline_hints(context)
+    return bare, hints if hints is not None else inline
+
+
+def _checked(crumb: Breadcrumb, schema: Schema | None) -> Breadcrumb:
+    """The breadcrumb as it may be stored, with its checksum."""
+    check_text(crumb.title, "title")
+    check_text(crumb.description, "description")
+    for where, name in (("id", crumb.id), ("owner_id", crumb.owner_id)):
+        if not name or len(name) > 200 or "\0" in name or "/" in name:
+            raise Invalid("an id has 1 to 200 characters, no slash and no NUL", where)
+    if (crumb.audience == "team") != (crumb.space_id is not None):
+        raise Invalid("the audience `team` names its space, and no other audience does", "space_id")
+    parse_hints(crumb.llm_hints)
+    checksum = checked_context(crumb.context)
+    if schema is not None and schema.json_schema is not None:
+        _validate(schema.json_schema, crumb.context)
+    return msgspec.structs.replace(crumb, tags=check_tags(crumb.tags), checksum=checksum)
+
+
+_validators: dict[bytes, jsonschema_rs.Validator] = {}
+
+
+def _validator(json_schema: JsonObject) -> jsonschema_rs.Validator:
+    key = msgspec.json.encode(json_schema)
+    validator = _validators.get(key)
+    if validator is None:
+        try:
+            validator = jsonschema_rs.validator_for(json_schema)
+        except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
+            raise Invalid(f"this is no JSON Schema ({error})", "json_schema") from error
+        if len(_validators) >= 1_000:
+            _validators.clear()
+        _validators[key] = validator
+    return validator
+
+
+def _validate(json_schema: JsonObject, context: JsonObject) -> None:
+    fault = next(iter(_validator(json_schema).iter_errors(context)), None)
+    if fault is not None:
+        path = ".".join(str(part) for part in fault.instance_path)
+        raise Invalid(fault.message, f"context.{path}" if path else "context", code="schema_violation")

@@ -1,0 +1,232 @@
+"""What may be asked of breadcrumbs: one, a list by selector, their history; as views or in full.
+
+A view is what a model sees: the context after the hints of the breadcrumb or of its schema. It is the default everywhere; the
+raw context needs the right to it. A view is computed once per version and hints.
+"""
+
+from collections import OrderedDict
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from stigmergy.breadcrumbs.hints import apply_hints, effective, parse_hints
+from stigmergy.breadcrumbs.model import Breadcrumb, JsonObject, Schema, is_live
+from stigmergy.breadcrumbs.store import NEWEST, NEWEST_OF_SCHEMA, NEWEST_WITH_TAG, READ_SCHEMAS
+from stigmergy.errors import NotFound
+from stigmergy.kernel.history import EVERYTHING, read_history, read_version
+from stigmergy.kernel.journal import Change, Seen
+from stigmergy.kernel.matching import ConditionFailed, Subject
+from stigmergy.kernel.query import Query
+from stigmergy.kernel.selectors import Selector, compile_selector
+from stigmergy.kernel.transaction import Snapshot
+
+ViewKind = Literal["context", "full"]
+
+# Rows that a list looks at for one page at the most; what is left is behind the cursor.
+SCAN = 5_000
+# Views kept in memory.
+VIEWS = 10_000
+
+
+class Reader(NamedTuple):
+    """Who asks: their entity, the spaces they are a member of, whether they see everything of their tenant."""
+
+    entity: str
+    spaces: frozenset[str] = frozenset()
+    everything: bool = False
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A breadcrumb as it is shown. `context` went through the hints unless `full` was asked for and allowed."""
+
+    id: str
+    owner_id: str
+    schema_name: str
+    title: str
+    context: JsonObject
+    version: int
+    created_at: int
+    updated_at: int
+    created_by: str
+    updated_by: str
+    checksum: str
+    seq: int
+    audience: str
+    tags: list[str] = msgspec.field(default_factory=list[str])
+    description: str | None = None
+    space_id: str | None = None
+    expires_at: int | None = None
+    llm_hints: JsonObject | None = None
+    hint_errors: list[JsonObject] = msgspec.field(default_factory=list[JsonObject])
+
+
+class Page(NamedTuple):
+    """Some of a list, newest first, and where to go on; None at the end."""
+
+    crumbs: list[Breadcrumb]
+    next: int | None
+
+
+def may_see(reader: Reader, crumb: Breadcrumb, now: int) -> bool:
+    if not is_live(crumb, now):
+        return False
+    if reader.everything or crumb.audience == "public" or crumb.owner_id == reader.entity:
+        return True
+    return crumb.audience == "team" and crumb.space_id in reader.spaces
+
+
+async def get(tx: Snapshot, reader: Reader, id: str) -> Breadcrumb:
+    crumb = await tx.get(Breadcrumb, id)
+    if crumb is None or not may_see(reader, crumb, tx.now):
+        raise NotFound(f"no breadcrumb {id}")
+    return crumb
+
+
+async def history(tx: Snapshot, reader: Reader, id: str, *, below: int = EVERYTHING, limit: int = 50) -> list[Breadcrumb]:
+    """Every version, newest first. Of a deleted one too, for who could see its last version."""
+    versions = await read_history(tx, Breadcrumb, id, below=below, limit=limit)
+    newest = versions[:1] if below == EVERYTHING else await read_history(tx, Breadcrumb, id, limit=1)
+    if not newest or not may_see(reader, msgspec.structs.replace(newest[0], expires_at=None), tx.now):
+        raise NotFound(f"no breadcrumb {id}")
+    return versions
+
+
+async def at_version(tx: Snapshot, reader: Reader, id: str, version: int) -> Breadcrumb:
+    await history(tx, reader, id, limit=1)
+    return await read_version(tx, Breadcrumb, id, version=version)
+
+
+async def find(
+    tx: Snapshot, reader: Reader, selector: Selector, *, below: int = EVERYTHING, limit: int = 50, scan: int = SCAN
+) -> Page:
+    """A page of what a selector matches, newest first. What an index can say is said to it; the rest is asked of each row, up
+    to a bound: a page may be short and still have a `next`."""
+    wanted = compile_selector(selector).predicate
+    found: list[Breadcrumb] = []
+    if selector.any_tags is not None and not selector.any_tags:
+        return Page([], None)
+    looked = 0
+    step = limit
+    while True:
+        rows = await _scan(tx, reader, selector, below, step)
+        for crumb in rows:
+            below = crumb.seq
+            looked += 1
+            if _matches(wanted, crumb):
+                found.append(crumb)
+                if len(found) == limit:
+                    return Page(found, below)
+        if len(rows) < step:
+            return Page(found, None)
+        if looked >= scan:
+            return Page(found, below)
+        step = min(step * 4, scan - looked)
+
+
+async def _scan(tx: Snapshot, reader: Reader, selector: Selector, below: int, limit: int) -> list[Breadcrumb]:
+    """The next rows of the index that leaves the fewest: one tag that all must have, else the schema, else all."""
+    given: dict[str, Any] = {
+        "below": below,
+        "now": tx.now,
+        "limit": limit,
+        "entity": reader.entity,
+        "spaces": msgspec.json.encode(sorted(reader.spaces)).decode(),
+        "everything": reader.everything,
+    }
+    query: Query[Breadcrumb] = NEWEST
+    required = selector.all_tags or (selector.any_tags if selector.any_tags and len(selector.any_tags) == 1 else None)
+    if required:
+        query, given["tag"] = NEWEST_WITH_TAG, required[0]
+    elif selector.schema_name and not selector.schema_name.endswith("*"):
+        query, given["schema_name"] = NEWEST_OF_SCHEMA, selector.schema_name
+    return await tx.find(query, **given)
+
+
+def _matches(wanted: Any, crumb: Breadcrumb) -> bool:
+    try:
+        return wanted(as_subject(crumb))
+    except ConditionFailed:
+        return False
+
+
+def as_subject(crumb: Breadcrumb) -> Subject:
+    """A stored breadcrumb as a selector sees it."""
+    change = Change(
+        crumb.tenant,
+        crumb.seq,
+        "breadcrumbs",
+        crumb.id,
+        crumb.version,
+        "update",
+        crumb.updated_by,
+        crumb.updated_at,
+        None,
+        0,
+        crumb,
+    )
+    seen: Any = Seen(change)
+    return seen
+
+
+async def schemas(tx: Snapshot, *, after: str = "", limit: int = 100) -> list[Schema]:
+    return await tx.find(READ_SCHEMAS, after=after, limit=limit)
+
+
+async def schema(tx: Snapshot, name: str) -> Schema:
+    found = await tx.get(Schema, name)
+    if found is None:
+        raise NotFound(f"no schema {name}")
+    return found
+
+
+async def shown(tx: Snapshot, crumbs: list[Breadcrumb], kind: ViewKind = "context") -> list[View]:
+    """Breadcrumbs as they are shown. One read of each schema among them."""
+    of: dict[str, Schema | None] = {}
+    if kind == "context":
+        for name in {crumb.schema_name for crumb in crumbs}:
+            of[name] = await tx.get(Schema, name)
+    return [view(crumb, of.get(crumb.schema_name), kind) for crumb in crumbs]
+
+
+# by the content of context and hints, so that it cannot be out of date
+_views: "OrderedDict[tuple[str, bytes, bytes], tuple[JsonObject, list[JsonObject]]]" = OrderedDict()
+
+
+def view(crumb: Breadcrumb, of: Schema | None, kind: ViewKind = "context") -> View:
+    if kind == "full":
+        return _view(crumb, crumb.context, [], crumb.llm_hints)
+    if crumb.llm_hints is None and (of is None or of.llm_hints is None):
+        return _view(crumb, crumb.context, [], None)
+    key = (crumb.checksum, msgspec.json.encode(crumb.llm_hints), msgspec.json.encode(of and of.llm_hints))
+    known = _views.get(key)
+    if known is None:
+        hints = effective(parse_hints(crumb.llm_hints), parse_hints(of.llm_hints) if of is not None else None)
+        seen = apply_hints(hints, crumb.context)
+        known = _views[key] = (seen.context, [msgspec.to_builtins(error) for error in seen.errors])
+        if len(_views) > VIEWS:
+            _views.popitem(last=False)
+    return _view(crumb, known[0], known[1], None)
+
+
+def _view(crumb: Breadcrumb, context: JsonObject, errors: list[JsonObject], hints: JsonObject | None) -> View:
+    return View(
+        id=crumb.id,
+        owner_id=crumb.owner_id,
+        schema_name=crumb.schema_name,
+        title=crumb.title,
+        description=crumb.description,
+        tags=crumb.tags,
+        context=context,
+        llm_hints=hints,
+        audience=crumb.audience,
+        space_id=crumb.space_id,
+        expires_at=crumb.expires_at,
+        version=crumb.version,
+        created_at=crumb.created_at,
+        updated_at=crumb.updated_at,
+        created_by=crumb.created_by,
+        updated_by=crumb.updated_by,
+        checksum=crumb.checksum,
+        seq=crumb.seq,
+        hint_errors=errors,
+    )
