@@ -88,7 +88,8 @@ class OldServerDatabase:
 
     async def columns(self) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
-        sql = "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = 'public' ORDER BY ordinal_position"
+        sql = """SELECT table_name, column_name FROM information_schema.columns
+                 WHERE table_schema = 'public' ORDER BY ordinal_position"""
         for table, column in await self.run(sql):
             found.setdefault(table, []).append(column)
         return found
@@ -113,9 +114,7 @@ async def build(old: OldStore, schema: int) -> None:
 
 
 async def content(old: OldStore, columns: dict[str, list[str]]) -> dict[str, Rows]:
-    return {
-        table: sorted(await old.run(f"SELECT {', '.join(names)} FROM {table}"), key=repr) for table, names in columns.items()
-    }
+    return {table: sorted(await old.run(f"SELECT {', '.join(names)} FROM {table}"), key=repr) for table, names in columns.items()}
 
 
 def test_every_migration_has_its_data() -> None:
@@ -169,7 +168,15 @@ async def the_journal_goes_on(store: Database) -> None:
         await store.read(read_version, Rule, "gone", version=1)
     changes = await whole_journal(store)
     assert [change.seq for change in changes] == [1, 2, 3, 4, 5, 6, 7]
-    assert [type(change.record).__name__ for change in changes] == ["Rule", "Rule", "NoneType", "NoneType", "Diagnostic", "Rule", "Rule"]
+    assert [type(change.record).__name__ for change in changes] == [
+        "Rule",
+        "Rule",
+        "NoneType",
+        "NoneType",
+        "Diagnostic",
+        "Rule",
+        "Rule",
+    ]
     (other,) = await store.read(read_page, 0, scope=Scope("acme"))
     assert (other.actor, other.at) == ("system", 1_700_000_000_006)
 

@@ -55,11 +55,11 @@ async def increments(store: Database) -> None:
 async def first(moments: AsyncIterator[str]) -> None:
     """For each line, a moment and a place: open the place in that moment and write one note there."""
     async for line in moments:
-        moment, place, *owner = line.split()
+        moment, place, owner = line.rstrip("\n").split(" ")
         while time.monotonic_ns() < int(moment):
             pass
         try:
-            store = await opened(place, *owner)
+            store = await opened(place, owner)
             written = await store.write(add)
             assert await store.get(Note, written.id) == written
             await store.close()

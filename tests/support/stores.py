@@ -67,6 +67,7 @@ OpenStore = Callable[..., Awaitable[Database]]
 
 def watch_sqlite(path: Path, tables: Iterable[str] | None = None) -> None:
     connection = apsw.Connection(str(path))
+    connection.set_busy_timeout(5_000)
     connection.execute(_SQLITE_LIST)
     for table in tables or COLLECTIONS:
         connection.execute(_SQLITE_WATCH.format(table=table))

@@ -16,7 +16,27 @@ def test_a_tenant_may_be_named_so(tenant: str) -> None:
     assert Scope(tenant).tenant == tenant
 
 
-REFUSED = ["", "a,b", "a'b", 'a"b', "*", "!", "x" * 129, " a", "a ", "a\n", "a/b", "a\\b", "-a", ".", "..", "ä", "a\0b", "a;b", "{a}"]
+REFUSED = [
+    "",
+    "a,b",
+    "a'b",
+    'a"b',
+    "*",
+    "!",
+    "x" * 129,
+    " a",
+    "a ",
+    "a\n",
+    "a/b",
+    "a\\b",
+    "-a",
+    ".",
+    "..",
+    "ä",
+    "a\0b",
+    "a;b",
+    "{a}",
+]
 
 
 @pytest.mark.parametrize("tenant", REFUSED, ids=ascii)

@@ -107,7 +107,9 @@ TEXT = st.text(st.characters(blacklist_characters="\0", blacklist_categories=["C
 
 
 @given(st.lists(st.one_of(NAMES.map(lambda name: (name, None)), TEXT.map(lambda text: (None, text))), min_size=1, max_size=6))
-def test_sqlite_reads_any_mixture_of_literals_and_parameters_as_it_was_meant(columns: list[tuple[str | None, str | None]]) -> None:
+def test_sqlite_reads_any_mixture_of_literals_and_parameters_as_it_was_meant(
+    columns: list[tuple[str | None, str | None]],
+) -> None:
     written = [f":{name}" if name is not None else "'" + (text or "").replace("'", "''") + "'" for name, text in columns]
     statement = Statement("test", f"SELECT {', '.join(written)}")
     given = {name: f"value of {name}" for name, _ in columns if name is not None}

@@ -55,7 +55,8 @@ INTS = st.integers(-(2**63), 2**63 - 1)
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 STATES: st.SearchStrategy[Any] = st.sampled_from(["open", "closed"])
 JSON: st.SearchStrategy[Any] = st.recursive(
-    st.none() | st.booleans() | INTS | FLOATS | TEXT, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3)
+    st.none() | st.booleans() | INTS | FLOATS | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
 )
 RECORDS = st.builds(
     Everything,
@@ -108,7 +109,9 @@ def test_a_record_comes_back_from_sqlite_as_it_was(
 ) -> None:
     back = collection.decode(through_sqlite(connection, collection.encode(record)))
     assert back == record
-    assert [type(getattr(back, name)) for name in collection.columns] == [type(getattr(record, name)) for name in collection.columns]
+    assert [type(getattr(back, name)) for name in collection.columns] == [
+        type(getattr(record, name)) for name in collection.columns
+    ]
 
 
 @given(record=RECORDS)

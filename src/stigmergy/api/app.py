@@ -14,6 +14,7 @@ from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 
 from stigmergy.access.model import BROWSER_MS, signed
+from stigmergy.api.assembly import preview
 from stigmergy.api.auth import Gate, claims_of
 from stigmergy.api.breadcrumbs import BreadcrumbRoutes, SchemaRoutes
 from stigmergy.api.events import events
@@ -69,7 +70,7 @@ def create_app(database: Database, settings: Settings | None = None) -> Litestar
     settings = settings or Settings()
     gate = DefineMiddleware(Gate, database=database, secret=settings.secret, origins=settings.origins)
     return Litestar(
-        route_handlers=[health, openapi, browser_token, BreadcrumbRoutes, SchemaRoutes, events],
+        route_handlers=[health, openapi, browser_token, BreadcrumbRoutes, SchemaRoutes, events, preview],
         middleware=[gate],
         state=State({"database": database, "settings": settings, "closing": asyncio.Event()}),
         exception_handlers=HANDLERS,

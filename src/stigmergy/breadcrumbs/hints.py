@@ -8,7 +8,7 @@ view. `replace` (the default) gives the transforms' outputs alone, `merge` lays 
 - `include` keeps a leaf and its ancestors; an ancestor in which nothing is found, and a list's item in which nothing is found,
   is left out. `include: []` keeps nothing. `exclude` leaves an emptied parent as {} or []; positions are those before removal.
 - Templates and formats write JSON: true, 1.5, compact objects; a string as it is; null and what is missing as nothing.
-- Templates run by this tenant are not trusted (see `_check_template`): no loader, no macros, no methods, bounded steps and size.
+- Rules run within bounds (`templates.py`, `extracts.py`): steps, visited values, size of the output.
 - Hints are checked when parsed. A rule that fails later fails closed: its key is absent in either mode, and `View.errors` names
   the rule and the kind of failure, never a value. Filters that fail leave an empty view.
 
@@ -22,8 +22,10 @@ from typing import Any, Literal, NamedTuple, cast
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from stigmergy.breadcrumbs.extracts import extract
+from stigmergy.breadcrumbs.formats import RuleFailed, Run, format_text
 from stigmergy.breadcrumbs.paths import NOTHING, only, path_tree, refuse, without
-from stigmergy.breadcrumbs.transforms import RuleFailed, Run, Template, extract, format_text
+from stigmergy.breadcrumbs.templates import Template
 from stigmergy.errors import Invalid
 
 MAX_TRANSFORMS = 64

@@ -143,7 +143,7 @@ def read(value: Any, steps: list[str]) -> Any:
     """What a path leads to: in a list, what each item has."""
     for depth, step in enumerate(steps):
         if isinstance(value, dict):
-            value = cast(dict[str, Any], value).get(step, NOTHING)
+            value = dict[str, Any].get(cast(dict[str, Any], value), step, NOTHING)  # a subclass may hide its methods
         elif not isinstance(value, list):
             return NOTHING
         elif _is_index(step):

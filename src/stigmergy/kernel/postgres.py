@@ -8,6 +8,7 @@ deadlock and a connection that breaks before the commit repeat the unit; one tha
 import asyncio
 import contextvars
 import random
+import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -47,6 +48,8 @@ READERS = 8
 MERGED = 128
 # How often a unit is run again after it lost to others or its connection broke before the commit.
 TRIES = 8
+# And for how long at the most, should every try take its time.
+PATIENCE_SECONDS = 30.0
 
 _LOST = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError, StoreUnavailable)
 _DATABASE = (asyncpg.PostgresError, asyncpg.InterfaceError)
@@ -65,11 +68,12 @@ class _Writer:
 
     async def write(self, jobs: Sequence[Job]) -> None:
         """Write these jobs in one transaction; if that fails, each in its own. Every job is answered with the truth."""
+        began = time.monotonic()
         for attempt in range(TRIES):
             error = await self._try(jobs)
             if error is None:
                 break
-            again = self._worth_repeating(error)
+            again = self._worth_repeating(error) and time.monotonic() - began < PATIENCE_SECONDS
             if len(jobs) > 1 and not again and not isinstance(error, OutcomeUnknown):
                 for job in jobs:
                     await self.write([job])
@@ -90,6 +94,8 @@ class _Writer:
             await self._transact(self._connection, jobs)
         except BaseException as error:
             # whatever a unit raises is its caller's; only this writer's own end is not
+            if isinstance(error, TimeoutError) and self._connection is not None:
+                self._connection.terminate()  # a server that hangs is not asked to roll back
             await self._roll_back()
             if _is_ending():
                 raise

@@ -6,6 +6,7 @@ is told to look again.
 
 import asyncio
 import base64
+import logging
 import secrets
 from typing import Any
 
@@ -14,6 +15,8 @@ import asyncpg
 from stigmergy.errors import StoreError
 from stigmergy.kernel.bus import Listener, LocalBus
 from stigmergy.kernel.postgres_schema import Connection, connect
+
+log = logging.getLogger(__name__)
 
 CHANNEL = "stigmergy"
 # PostgreSQL takes 8,000 bytes; a payload that does not fit is lost, as the contract allows.
@@ -67,7 +70,8 @@ class PostgresBus:
                     await self._carry(connection)
                 finally:
                     connection.terminate()
-            except (StoreError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+            except (StoreError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+                log.warning("the bus lost its connection to PostgreSQL (%s); followers look every %g s", error, self._poll_seconds)
                 self._ready.set()
                 await asyncio.sleep(min(1.0, self._poll_seconds))
                 self._local.publish_all()

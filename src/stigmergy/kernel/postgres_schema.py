@@ -36,6 +36,10 @@ _POLICY = """
     (tenant = ANY ((SELECT string_to_array(current_setting('stigmergy.tenants', true), ','))::text[])
      OR (SELECT current_setting('stigmergy.tenants', true)) = '!')"""
 
+# How long a server that does not answer is waited for.
+CONNECT_SECONDS = 10
+STATEMENT_SECONDS = 60
+
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
 # How asyncpg says that the connection is gone.
@@ -51,7 +55,9 @@ _BROKEN = (
 async def connect(url: str) -> Connection:
     """One connection as the plain role."""
     try:
-        connection: Connection = await asyncpg.connect(url, statement_cache_size=1000, timeout=10)
+        connection: Connection = await asyncpg.connect(
+            url, statement_cache_size=1000, timeout=CONNECT_SECONDS, command_timeout=STATEMENT_SECONDS
+        )
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError, TimeoutError) as error:
         raise _unreachable(error) from error
     try:

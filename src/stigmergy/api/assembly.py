@@ -1,0 +1,53 @@
+"""`/v1/assembly/preview`: exactly what an agent would see."""
+
+from typing import Any
+
+import msgspec
+from litestar import Request, post
+from litestar.datastructures import State
+
+from stigmergy.access.model import Claims, Forbidden
+from stigmergy.api.auth import claims_of, reader_of, unit_scope
+from stigmergy.breadcrumbs import queries
+from stigmergy.breadcrumbs.assembly import Assembly, assemble
+from stigmergy.breadcrumbs.subscriptions import Subscription, parse_subscriptions
+from stigmergy.errors import Invalid
+from stigmergy.kernel.database import Database
+from stigmergy.kernel.transaction import Snapshot
+
+
+class PreviewIn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An agent's subscriptions, as it has them, and the breadcrumb that would trigger it; the current version if none is said."""
+
+    subscriptions: Any
+    trigger_id: str
+    trigger_version: int | None = None
+    budget: int | None = None
+
+
+@post(
+    "/v1/assembly/preview",
+    status_code=200,
+    summary="What an agent with these subscriptions would see",
+    operation_id="preview_assembly",
+    tags=["breadcrumbs"],
+)
+async def preview(request: Request[Any, Any, State], data: PreviewIn) -> Assembly:
+    claims = claims_of(request)
+    claims.demand("read")
+    if data.budget is not None and data.budget < 1:
+        raise Invalid("a budget is at least 1 token", "budget")
+    subscriptions = parse_subscriptions(data.subscriptions)
+    if any(each.fetch.view == "full" for each in subscriptions) and "operate" not in claims.grants:
+        raise Forbidden("the view `full` in an assembly is an operator's to ask for")
+    database: Database = request.app.state.database
+    return await database.read(_preview, claims, subscriptions, data, scope=unit_scope(claims))
+
+
+async def _preview(tx: Snapshot, claims: Claims, subscriptions: list[Subscription], data: PreviewIn) -> Assembly:
+    reader = reader_of(claims)
+    if data.trigger_version is None:
+        trigger = await queries.get(tx, reader, data.trigger_id)
+    else:
+        trigger = await queries.at_version(tx, reader, data.trigger_id, data.trigger_version)
+    return await assemble(tx, reader, subscriptions, trigger, budget=data.budget)
