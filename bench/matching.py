@@ -1,40 +1,31 @@
 """What it costs a write to be matched: one predicate, and an index of ten thousand rules beside an empty one.
 
-python bench/matching.py    a few seconds; each figure is the best of several rounds
+    PYTHONPATH=tests python bench/matching.py
+
+It takes a few seconds; each figure is the best of several rounds.
 """
 
 import time
 import timeit
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Any
 
 from stigmergy.kernel.conditions import compile_condition
-from stigmergy.kernel.matching import CompiledRule, Matcher, RuleIndex, compile_rule
+from stigmergy.kernel.matching import CompiledRule, RuleIndex, compile_rule
+from stigmergy.kernel.predicates import Matcher
 from stigmergy.kernel.selectors import ContextMatch, Selector, compile_selector, parse_event
+from support.subjects import Write
 
 TEMPLATES = {"tasks": "users/{owner_id}/orch-chats/{space_id}/tasks"}
 RULES = 10_000
 
 
-@dataclass
-class Write:
-    data: Mapping[str, Any]
-    context: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    before: Mapping[str, Any] | None = None
-    tags: tuple[str, ...] = ("a", "b", "session:7")
-    schema_name: str = "task.v1"
-    collection: str = "tasks"
-    event: str = "update"
-    id: str = "t1"
-    version: int = 2
-    actor: str = "u1"
-    cause: int | None = None
-    depth: int = 0
-    path: str = "users/u1/orch-chats/s1/tasks"
-
-
-WRITE = Write({"status": "failed", "n": 3, "title": "hello", "session": "s7"}, {"page": {"kind": "x"}}, {"status": "running"})
+WRITE = Write(
+    {"status": "failed", "n": 3, "title": "hello", "session": "s7"},
+    before={"status": "running"},
+    context={"page": {"kind": "x"}},
+    tags=("a", "b", "session:7"),
+)
 
 
 def microseconds(call: Callable[[Any], Any], argument: Any, rounds: int = 7) -> float:

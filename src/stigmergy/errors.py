@@ -22,6 +22,7 @@ StigmergyError
 ├── NotFound                   no such record
 │   └── Erased                 it was there, and its body was erased
 ├── Invalid                    input that is refused; `where` is the place of the fault
+├── EmbedderUnavailable        the model that turns texts into vectors cannot be reached now
 └── CursorExpired              a position older than the retained journal
 """
 
@@ -120,6 +121,12 @@ class Invalid(StigmergyError):
         self.where = where
         if code is not None:
             self.code = code
+
+
+class EmbedderUnavailable(StigmergyError):
+    code = "embedder_unavailable"
+    status = 503
+    retryable = True
 
 
 class CursorExpired(StigmergyError):

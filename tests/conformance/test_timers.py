@@ -36,6 +36,8 @@ async def ring(tx: Transaction, timer: Timer) -> None:
 
 @asynccontextmanager
 async def running(*stores: Database, **effects: Effect) -> AsyncIterator[None]:
+    for store in stores:
+        await store.read(next_timers, [])  # so that no loop is cancelled while it connects
     loops = [asyncio.create_task(TimerLoop(store, effects).run()) for store in stores]
     try:
         yield

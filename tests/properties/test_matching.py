@@ -1,14 +1,18 @@
 """The matchers have one meaning, however they are run: as closures or by the CEL library, through an index or one by one."""
 
-from dataclasses import dataclass, field
 from typing import Any
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from stigmergy.kernel.conditions import cel_predicate, compile_condition, scan
-from stigmergy.kernel.matching import EVENTS, ConditionFailed, Predicate, RuleIndex, compile_rule, explain
+from stigmergy.kernel.cel_terms import cel_predicate
+from stigmergy.kernel.condition_text import scan
+from stigmergy.kernel.conditions import compile_condition
+from stigmergy.kernel.matching import RuleIndex, compile_rule, explain
+from stigmergy.kernel.predicates import ConditionFailed, Predicate
 from stigmergy.kernel.selectors import ContextMatch, Selector, compile_selector, parse_event
+from stigmergy.kernel.subjects import EVENTS
+from support.subjects import Write
 
 TEMPLATES = {
     "tasks": "users/{owner_id}/orch-chats/{space_id}/tasks",
@@ -18,25 +22,6 @@ TEMPLATES = {
 NAMES = ["a", "b", "subAgent", "sub_agent"]
 TAGS = ["x", "y", "session:1"]
 SCHEMAS = ["user.message.v1", "user.note.v1", "task.v1"]
-
-
-@dataclass
-class Write:
-    """A change, as plain as it can be."""
-
-    data: dict[str, Any]
-    before: dict[str, Any] | None = None
-    context: dict[str, Any] = field(default_factory=dict)
-    tags: tuple[str, ...] = ()
-    schema_name: str = "task.v1"
-    collection: str = "tasks"
-    event: str = "update"
-    id: str = "t1"
-    version: int = 2
-    actor: str = "u1"
-    cause: int | None = None
-    depth: int = 0
-    path: str = "users/u1/orch-chats/s1/tasks"
 
 
 numbers = st.sampled_from([0, 1, 2, -1, 0.0, 1.0, 2.5, 2**53 - 1, 2**53, 2**53 + 1, float(2**53), 2**63, 2**64, 10**30])

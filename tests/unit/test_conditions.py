@@ -1,32 +1,14 @@
 """Conditions: what they may name, what null, types and errors mean, and what is refused because it could run for long."""
 
 import time
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
 from stigmergy.errors import Invalid
 from stigmergy.kernel.conditions import compile_condition
-from stigmergy.kernel.matching import ConditionFailed
-
-
-@dataclass
-class Write:
-    data: dict[str, Any] = field(default_factory=dict)
-    before: dict[str, Any] | None = None
-    context: dict[str, Any] = field(default_factory=dict)
-    tags: tuple[str, ...] = ()
-    schema_name: str = "task.v1"
-    collection: str = "tasks"
-    event: str = "update"
-    id: str = "t1"
-    version: int = 2
-    actor: str = "u1"
-    cause: int | None = None
-    depth: int = 0
-    path: str = "users/u1/orch-chats/s1/tasks"
-
+from stigmergy.kernel.predicates import ConditionFailed
+from support.subjects import Write
 
 TASK = Write(
     data={

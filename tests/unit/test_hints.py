@@ -141,6 +141,7 @@ def test_merge_overlays_what_is_left() -> None:
         ("{# * #}* {% raw %}{{ * }}{% endraw %}", "* {{ * }}"),
         ("{{ {'a': {'b': 1}} }}{{ [1,2]|length }}{{ range(3)|join }}", '{"a":{"b":1}}2012'),
         ("{{ context.zz|default('-') }}", "-"),
+        ("{{ ['b', 'a', 'b', 1]|unique|join(' ') }}", "b a 1"),
     ],
 )
 def test_a_template_renders(text: str, gives: str) -> None:
@@ -235,14 +236,20 @@ def test_a_rule_that_fails_leaves_its_key_out(mode: str) -> None:
             "{{ context|map('batch') }}",
             "`map` takes an attribute or one of float, int, length, lower, string, title, trim, upper",
         ),
-        (
-            "{% set x = 'a' ~ context %}" + "{% set x = x ~ x %}" * 9 + "{{ x|length }}",
-            "the template joins too much for a context of this size",
-        ),
     ],
 )
 def test_a_template_runs_within_bounds(text: str, says: str) -> None:
     assert template(text) == says
+
+
+def test_a_template_does_less_with_a_larger_context() -> None:
+    many = {"l": [{"n": n, "text": "x" * 50} for n in range(2000)]}
+    joined = "{% set x = 'a' ~ context %}" + "{% set x = x ~ x %}" * 4 + "{{ x|length }}"
+    assert template(joined, {}) == "48"
+    assert template(joined, many) == "the template joins too much for a context of this size"
+    upper_often = "{% for i in range(9999) %}{% set x = context.s|upper %}{% endfor %}"
+    assert template(upper_often, {"s": "x"}) == ""
+    assert template(upper_often, {"s": "x" * 999_999}) == "line 1: OutOfFuel"
 
 
 def test_a_template_cannot_change_what_it_is_given() -> None:
@@ -353,6 +360,8 @@ def test_a_fault_is_refused_when_it_is_written(data: Any, where: str | None) -> 
         "{{ 'a' * 10000 }}",
         "{{ 'a' * 10|times(10) }}",
         "{{ 2 ** 3 }}",
+        "{{ 'x' * 9999 * 9999 * 9999 }}",
+        "{% set x = 'a' %}" + "{% set x = x ~ x %}" * 9,
     ],
 )
 def test_a_template_that_is_wrong_or_has_no_bound_is_refused(text: str) -> None:

@@ -1,6 +1,5 @@
 """Rules and their index: which collections a pattern means, which rules a change meets, and in what order."""
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -9,6 +8,7 @@ from stigmergy.errors import Invalid
 from stigmergy.kernel.conditions import compile_condition
 from stigmergy.kernel.matching import CompiledRule, RuleIndex, collections_for, compile_rule, explain
 from stigmergy.kernel.selectors import ContextMatch, Selector, compile_selector, parse_event
+from support.subjects import Write
 
 TEMPLATES = {
     "tasks": "users/{owner_id}/orch-chats/{space_id}/tasks",
@@ -16,23 +16,6 @@ TEMPLATES = {
     "run_messages": "users/{owner_id}/orch-chats/{space_id}/sub-agents/{run_id}/messages",
     "breadcrumbs": "users/{owner_id}/breadcrumbs/{schema_name}",
 }
-
-
-@dataclass
-class Write:
-    data: dict[str, Any] = field(default_factory=dict)
-    before: dict[str, Any] | None = None
-    context: dict[str, Any] = field(default_factory=dict)
-    tags: tuple[str, ...] = ()
-    schema_name: str = "task.v1"
-    collection: str = "tasks"
-    event: str = "update"
-    id: str = "t1"
-    version: int = 2
-    actor: str = "u1"
-    cause: int | None = None
-    depth: int = 0
-    path: str = "users/u1/orch-chats/s1/tasks"
 
 
 class Untouched(Write):

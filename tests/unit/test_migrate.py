@@ -16,7 +16,7 @@ def applied(*migrations: Migration) -> list[tuple[str, int, str, str]]:
 
 
 def statements(sql: str) -> list[str]:
-    return Migration("app", 1, "0001_first.sql", sql).statements
+    return Migration("app", 1, "0001_first.sql", sql).statements(str)
 
 
 def test_what_was_not_applied_is_pending_in_order() -> None:

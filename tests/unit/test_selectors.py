@@ -1,35 +1,19 @@
 """Selectors: what they match, and what is refused; the shorthand of events."""
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 import pytest
 
 from stigmergy.errors import Invalid
-from stigmergy.kernel.matching import ConditionFailed, Matcher
+from stigmergy.kernel.predicates import ConditionFailed, Matcher
 from stigmergy.kernel.selectors import Selector, compile_selector, parse_event, parse_selector
+from support.subjects import Write
 
 
-@dataclass
-class Note:
-    context: dict[str, Any] = field(default_factory=dict)
-    tags: tuple[str, ...] = ("a", "b")
-    schema_name: str = "user.note.v1"
-    data: dict[str, Any] = field(default_factory=dict)
-    before: dict[str, Any] | None = None
-    collection: str = "breadcrumbs"
-    event: str = "create"
-    id: str = "n1"
-    version: int = 1
-    actor: str = "u1"
-    cause: int | None = None
-    depth: int = 0
-    path: str = "users/u1/breadcrumbs/user.note.v1"
-
-
-def matches(selector: dict[str, Any], subject: Note) -> bool:
-    return compile_selector(parse_selector(selector)).predicate(subject)
+def matches(selector: dict[str, Any], context: dict[str, Any]) -> bool:
+    note = Write(context=context, tags=("a", "b"), schema_name="user.note.v1")
+    return compile_selector(parse_selector(selector)).predicate(note)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +41,7 @@ def matches(selector: dict[str, Any], subject: Note) -> bool:
     ],
 )
 def test_all_parts_must_hold(selector: dict[str, Any], expected: bool) -> None:
-    assert matches(selector, Note({"n": 2})) is expected
+    assert matches(selector, {"n": 2}) is expected
 
 
 CONTEXT = {
@@ -131,7 +115,7 @@ CONTEXT = {
     ],
 )
 def test_context_match(path: str, op: str, value: Any, expected: bool) -> None:
-    assert matches({"context_match": [{"path": path, "op": op, "value": value}]}, Note(CONTEXT)) is expected
+    assert matches({"context_match": [{"path": path, "op": op, "value": value}]}, CONTEXT) is expected
 
 
 @pytest.mark.parametrize(
@@ -173,15 +157,15 @@ def test_a_selector_is_stored_as_it_was_written() -> None:
 
 
 def test_a_failing_where_counts_only_where_nothing_else_says_no() -> None:
-    note = Note({"n": "text"})
-    assert not matches({"schema_name": "task.v1", "where": "context.n > 1"}, note)
+    context = {"n": "text"}
+    assert not matches({"schema_name": "task.v1", "where": "context.n > 1"}, context)
     with pytest.raises(ConditionFailed):
-        matches({"schema_name": "user.*", "where": "context.n > 1"}, note)
+        matches({"schema_name": "user.*", "where": "context.n > 1"}, context)
 
 
 def fires(event: str | list[str], data: dict[str, Any], before: dict[str, Any] | None, of: str = "update") -> bool:
     matcher = parse_event(event)[of]
-    return matcher is None or matcher.predicate(Note(data=data, before=before, event=of))
+    return matcher is None or matcher.predicate(Write(data, before, event=of))
 
 
 def test_events_are_named_one_by_one_or_together() -> None:

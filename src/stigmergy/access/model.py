@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from stigmergy.errors import StigmergyError
+from stigmergy.errors import Invalid, StigmergyError
 from stigmergy.kernel.record import Record, declare
 
 Grant = Literal["read", "write", "operate"]
@@ -59,6 +59,11 @@ class Claims(msgspec.Struct, frozen=True, omit_defaults=True):
     def demand(self, grant: Grant) -> None:
         if grant not in self.grants:
             raise Forbidden(f"this needs the grant `{grant}`; the token has {', '.join(self.grants) or 'none'}")
+
+
+def check_secret(secret: str) -> None:
+    if len(secret) < SHORTEST_SECRET:
+        raise Invalid(f"a secret has at least {SHORTEST_SECRET} characters", "secret")
 
 
 _encoder = msgspec.json.Encoder()

@@ -1,6 +1,5 @@
 """The HTTP application over one open database: its routes, its gate, its errors."""
 
-import asyncio
 from importlib.metadata import version
 from typing import Any
 
@@ -18,6 +17,8 @@ from stigmergy.api.assembly import preview
 from stigmergy.api.auth import Gate, claims_of
 from stigmergy.api.breadcrumbs import BreadcrumbRoutes, SchemaRoutes
 from stigmergy.api.events import events
+from stigmergy.api.feeds import Feeds
+from stigmergy.api.input import JsonRequest, refuse_nul
 from stigmergy.api.problems import HANDLERS
 from stigmergy.errors import Invalid
 from stigmergy.kernel.database import Database
@@ -56,13 +57,23 @@ async def browser_token(request: Request[Any, Any, State]) -> BrowserToken:
     claims = claims_of(request)
     claims.demand("read")
     now = request.app.state.database.clock.now()
-    short = msgspec.structs.replace(claims, grants=("read",), expires_at=now + BROWSER_MS, browser=True)
-    return BrowserToken(signed(short, settings.secret), BROWSER_MS // 1000)
+    until = min(now + BROWSER_MS, claims.expires_at or now + BROWSER_MS)
+    short = msgspec.structs.replace(claims, grants=("read",), expires_at=until, browser=True)
+    return BrowserToken(signed(short, settings.secret), (until - now) // 1000)
 
 
 @get("/openapi.json", include_in_schema=False, sync_to_thread=False)
 def openapi(request: Request[Any, Any, Any]) -> dict[str, Any]:
     return request.app.openapi_schema.to_schema()
+
+
+def _cors(origins: tuple[str, ...]) -> CORSConfig:
+    return CORSConfig(
+        allow_origins=list(origins),
+        allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
+        allow_headers=["authorization", "content-type", "idempotency-key", "if-match", "if-none-match", "last-event-id"],
+        expose_headers=["etag", "www-authenticate"],
+    )
 
 
 def create_app(database: Database, settings: Settings | None = None) -> Litestar:
@@ -72,11 +83,14 @@ def create_app(database: Database, settings: Settings | None = None) -> Litestar
     return Litestar(
         route_handlers=[health, openapi, browser_token, BreadcrumbRoutes, SchemaRoutes, events, preview],
         middleware=[gate],
-        state=State({"database": database, "settings": settings, "closing": asyncio.Event()}),
+        state=State({"database": database, "settings": settings, "feeds": Feeds(database)}),
+        request_class=JsonRequest,
+        before_request=refuse_nul,
         exception_handlers=HANDLERS,
-        cors_config=CORSConfig(allow_origins=list(settings.origins)) if settings.origins else None,
+        cors_config=_cors(settings.origins) if settings.origins else None,
         compression_config=CompressionConfig(backend="gzip", minimum_size=2_000, exclude=["/v1/events"]),
         request_max_body_size=settings.max_body,
+        logging_config=None,  # the program that serves says where its log goes
         openapi_config=OpenAPIConfig(
             title="Stigmergy",
             version=VERSION,
@@ -89,5 +103,4 @@ def create_app(database: Database, settings: Settings | None = None) -> Litestar
 
 def end_feeds(app: Litestar) -> None:
     """End every open feed, so that the server can close; their followers come back with their positions."""
-    app.state.closing.set()
-    app.state.database.bus.publish_all()
+    app.state.feeds.end()

@@ -1,17 +1,18 @@
 """`/v1/assembly/preview`: exactly what an agent would see."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from litestar import Request, post
 from litestar.datastructures import State
+from litestar.params import JSONBody
+from msgspec import Meta
 
 from stigmergy.access.model import Claims, Forbidden
 from stigmergy.api.auth import claims_of, reader_of, unit_scope
 from stigmergy.breadcrumbs import queries
 from stigmergy.breadcrumbs.assembly import Assembly, assemble
 from stigmergy.breadcrumbs.subscriptions import Subscription, parse_subscriptions
-from stigmergy.errors import Invalid
 from stigmergy.kernel.database import Database
 from stigmergy.kernel.transaction import Snapshot
 
@@ -21,8 +22,8 @@ class PreviewIn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     subscriptions: Any
     trigger_id: str
-    trigger_version: int | None = None
-    budget: int | None = None
+    trigger_version: Annotated[int, Meta(ge=1, le=10**15)] | None = None
+    budget: Annotated[int, Meta(ge=1, le=10**9)] | None = None
 
 
 @post(
@@ -32,11 +33,9 @@ class PreviewIn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     operation_id="preview_assembly",
     tags=["breadcrumbs"],
 )
-async def preview(request: Request[Any, Any, State], data: PreviewIn) -> Assembly:
+async def preview(request: Request[Any, Any, State], data: JSONBody[PreviewIn]) -> Assembly:
     claims = claims_of(request)
     claims.demand("read")
-    if data.budget is not None and data.budget < 1:
-        raise Invalid("a budget is at least 1 token", "budget")
     subscriptions = parse_subscriptions(data.subscriptions)
     if any(each.fetch.view == "full" for each in subscriptions) and "operate" not in claims.grants:
         raise Forbidden("the view `full` in an assembly is an operator's to ask for")

@@ -12,7 +12,7 @@ from litestar.connection import ASGIConnection
 from litestar.types import ASGIApp, Receive, Scope, Send
 
 from stigmergy.access.commands import check_stored
-from stigmergy.access.model import GRANTS, SHORTEST_SECRET, Claims, Forbidden, Token, Unauthorized, verified
+from stigmergy.access.model import GRANTS, SHORTEST_SECRET, Claims, Forbidden, Token, Unauthorized, check_secret, verified
 from stigmergy.breadcrumbs.queries import Reader
 from stigmergy.errors import Invalid
 from stigmergy.kernel.database import Database
@@ -21,8 +21,9 @@ from stigmergy.settings import Settings
 
 # What needs no token: whether we are up, and what we are.
 OPEN_PATHS = frozenset({"/health", "/openapi.json", "/docs"})
-# Where a token may be in the address: what an EventSource asks for.
+# Where a browser token may be in the address: what an EventSource asks for.
 ADDRESS_PATHS = frozenset({"/v1/events"})
+UNKNOWN = Claims("", "", "", ())
 
 LOCAL = Claims("local", "main", "local", GRANTS)
 
@@ -44,8 +45,8 @@ def refuse_open_doors(settings: Settings) -> None:
             f" {SHORTEST_SECRET} or more random characters and make tokens with `stigmergy token create`, or serve on 127.0.0.1",
             "host",
         )
-    if settings.secret is not None and len(settings.secret) < SHORTEST_SECRET:
-        raise Invalid(f"a secret has at least {SHORTEST_SECRET} characters", "secret")
+    if settings.secret is not None:
+        check_secret(settings.secret)
 
 
 class Gate:
@@ -67,14 +68,16 @@ class Gate:
         self._check_origin(headers)
         if self._secret is None:
             return LOCAL
-        token = _token(path, query, headers)
+        if path in OPEN_PATHS:
+            return UNKNOWN
+        token, in_address = _token(path, query, headers)
         if token is None:
-            if path in OPEN_PATHS:
-                return Claims("", "", "", ())
             raise Unauthorized("this needs a token: send `Authorization: Bearer …`; make one with `stigmergy token create`")
         claims = verified(token, self._secret, self._database.clock.now())
         if claims.browser and path not in ADDRESS_PATHS:
             raise Forbidden("a browser token is for the feed alone")
+        if in_address and not claims.browser:
+            raise Forbidden("addresses are written into logs: only a token of `POST /v1/tokens/browser` may be in one")
         check_stored(await self._database.get(Token, claims.id, scope=UnitScope(claims.tenant)))
         return claims
 
@@ -98,16 +101,17 @@ def _name(host: str) -> str:
         return ""
 
 
-def _token(path: str, query: bytes, headers: dict[bytes, str]) -> str | None:
+def _token(path: str, query: bytes, headers: dict[bytes, str]) -> tuple[str | None, bool]:
+    """The token of a request, and whether it came in the address."""
     scheme, _, token = headers.get(b"authorization", "").partition(" ")
     if scheme.lower() == "bearer" and token:
-        return token.strip()
+        return token.strip(), False
     if path in ADDRESS_PATHS:
         for part in query.decode("latin-1").split("&"):
             name, _, value = part.partition("=")
             if name == "token" and value:
-                return value
-    return None
+                return value, True
+    return None, False
 
 
 def claims_of(connection: ASGIConnection[Any, Any, Any, Any]) -> Claims:

@@ -1,16 +1,17 @@
 """`/v1/breadcrumbs` and `/v1/schemas`."""
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 from litestar import Controller, Request, Response, delete, get, patch, post, put
 from litestar.datastructures import State
-from litestar.params import Parameter
+from litestar.params import HeaderParameter, JSONBody, PathParameter, QueryParameter
 
 from stigmergy.access.model import Claims, Forbidden
 from stigmergy.api import wire
 from stigmergy.api.auth import claims_of, reader_of, unit_scope
+from stigmergy.api.input import json_object
 from stigmergy.breadcrumbs import commands, queries
 from stigmergy.breadcrumbs.model import Breadcrumb, Schema
 from stigmergy.breadcrumbs.queries import Reader, ViewKind
@@ -21,16 +22,19 @@ from stigmergy.kernel.selectors import Selector, parse_selector
 from stigmergy.kernel.transaction import Snapshot, Transaction
 
 AnyRequest = Request[Any, Any, State]
-IfMatch = Annotated[str | None, Parameter(header="If-Match", description="The version that the caller has seen, in quotes.")]
-IfNoneMatch = Annotated[str | None, Parameter(header="If-None-Match", description="A version that the caller has.")]
+IfMatch = Annotated[str | None, HeaderParameter(name="If-Match", description="The version that the caller has seen, in quotes.")]
+IfNoneMatch = Annotated[str | None, HeaderParameter(name="If-None-Match", description="A version that the caller has.")]
 IdempotencyKey = Annotated[
-    str | None, Parameter(header="Idempotency-Key", max_length=200, description="The same key and body give the first answer.")
+    str | None,
+    HeaderParameter(name="Idempotency-Key", max_length=200, description="The same key and body give the first answer."),
 ]
 View = Annotated[
-    ViewKind, Parameter(description="`context`: what a model sees. `full`: as it was written; its owner's or an operator's.")
+    ViewKind, QueryParameter(description="`context`: what a model sees. `full`: as it was written; its owner's or an operator's.")
 ]
+Id = Annotated[str, PathParameter(description="Its id.")]
+Name = Annotated[str, PathParameter(description="A schema name.")]
 Answer = Response[wire.BreadcrumbOut]
-Cursor = Annotated[str | None, Parameter(description="Where the page before ended.")]
+Cursor = Annotated[str | None, QueryParameter(description="Where the page before ended.")]
 
 
 def database_of(request: AnyRequest) -> Database:
@@ -49,8 +53,15 @@ async def read(request: AnyRequest, unit: Callable[..., Awaitable[Any]], *args: 
     return await database_of(request).read(unit, *args, scope=unit_scope(claims), **kwargs)
 
 
-def tagged(view: queries.View, status: int = 200) -> Answer:
-    return Response(wire.breadcrumb_out(view), status_code=status, headers={"ETag": wire.etag(view.version)})
+class Tagged(NamedTuple):
+    """A view and its entity tag. A view changes with the hints that its schema has for it, so these are in the tag."""
+
+    view: queries.View
+    etag: str
+
+
+def answer(shown: Tagged, status: int = 200) -> Answer:
+    return Response(wire.breadcrumb_out(shown.view), status_code=status, headers={"ETag": shown.etag})
 
 
 class BreadcrumbRoutes(Controller):
@@ -58,14 +69,16 @@ class BreadcrumbRoutes(Controller):
     tags = ("breadcrumbs",)
 
     @post(summary="Write a breadcrumb", operation_id="create_breadcrumb")
-    async def create(self, request: AnyRequest, data: wire.DraftIn, key: IdempotencyKey = None) -> Answer:
+    async def create(self, request: AnyRequest, data: JSONBody[wire.DraftIn], key: IdempotencyKey = None) -> Answer:
         body = await request.body() if key is not None else b""
-        return tagged(await write(request, _create, data, key, body), 201)
+        return answer(await write(request, _create, data, key, body), 201)
 
     @post("/bulk", summary="Write many breadcrumbs, all or none", operation_id="create_breadcrumbs")
-    async def create_many(self, request: AnyRequest, data: list[wire.DraftIn]) -> list[wire.BreadcrumbOut]:
+    async def create_many(self, request: AnyRequest, data: JSONBody[list[wire.DraftIn]]) -> list[wire.BreadcrumbOut]:
         if len(data) > 1_000:
             raise Invalid("at most 1,000 breadcrumbs at once", "body")
+        if not data:
+            raise Invalid("at least one breadcrumb is expected", "body")
         views: list[queries.View] = await write(request, _create_many, data)
         return [wire.breadcrumb_out(view) for view in views]
 
@@ -73,9 +86,11 @@ class BreadcrumbRoutes(Controller):
     async def find(
         self,
         request: AnyRequest,
-        schema_name: Annotated[str | None, Parameter(description="A schema name; it may end in `*`.")] = None,
-        tag: Annotated[list[str] | None, Parameter(description="Tags that all must be there.")] = None,
-        selector: Annotated[str | None, Parameter(description="A selector as JSON, in place of `schema_name` and `tag`.")] = None,
+        schema_name: Annotated[str | None, QueryParameter(description="A schema name; it may end in `*`.")] = None,
+        tag: Annotated[list[str] | None, QueryParameter(description="Tags that all must be there.")] = None,
+        selector: Annotated[
+            str | None, QueryParameter(description="A selector as JSON, in place of `schema_name` and `tag`.")
+        ] = None,
         limit: wire.Limit = 50,
         cursor: Cursor = None,
         view: View = "context",
@@ -86,43 +101,45 @@ class BreadcrumbRoutes(Controller):
         return wire.BreadcrumbPage([wire.breadcrumb_out(each) for each in views], None if page.next is None else str(page.next))
 
     @get("/{id:str}", summary="One breadcrumb as a model sees it", operation_id="get_breadcrumb")
-    async def one(self, request: AnyRequest, id: str, if_none_match: IfNoneMatch = None) -> Response[wire.BreadcrumbOut | None]:
-        view: queries.View = await read(request, _get, reader_of(claims_of(request)), id)
-        if if_none_match is not None and wire.etag(view.version) in (part.strip() for part in if_none_match.split(",")):
-            return Response(None, status_code=304, headers={"ETag": wire.etag(view.version)})
-        answer: Response[Any] = tagged(view)
-        return answer
+    async def one(self, request: AnyRequest, id: Id, if_none_match: IfNoneMatch = None) -> Response[wire.BreadcrumbOut | None]:
+        shown: Tagged = await read(request, _get, reader_of(claims_of(request)), id)
+        if wire.is_among(shown.etag, if_none_match):
+            return Response(None, status_code=304, headers={"ETag": shown.etag})
+        whole: Response[Any] = answer(shown)
+        return whole
 
     @get("/{id:str}/full", summary="One breadcrumb as it was written", operation_id="get_breadcrumb_full")
-    async def full(self, request: AnyRequest, id: str) -> Answer:
-        return tagged(await read(request, _get_full, claims_of(request), id))
+    async def full(self, request: AnyRequest, id: Id) -> Answer:
+        return answer(await read(request, _get_full, claims_of(request), id))
 
     @get("/{id:str}/history", summary="Its versions, newest first", operation_id="get_breadcrumb_history")
-    async def history(self, request: AnyRequest, id: str, limit: wire.Limit = 50, cursor: Cursor = None) -> wire.BreadcrumbPage:
+    async def history(self, request: AnyRequest, id: Id, limit: wire.Limit = 50, cursor: Cursor = None) -> wire.BreadcrumbPage:
         views = await read(request, _history, reader_of(claims_of(request)), id, wire.below(cursor), limit)
         more = str(views[-1].version) if len(views) == limit and views[-1].version > 1 else None
         return wire.BreadcrumbPage([wire.breadcrumb_out(each) for each in views], more)
 
     @get("/{id:str}/versions/{version:int}", summary="One of its versions", operation_id="get_breadcrumb_version")
-    async def version(self, request: AnyRequest, id: str, version: int) -> Answer:
-        return tagged(await read(request, _version, reader_of(claims_of(request)), id, version))
+    async def version(
+        self, request: AnyRequest, id: Id, version: Annotated[int, PathParameter(ge=1, le=10**15, description="Its number.")]
+    ) -> Answer:
+        return answer(await read(request, _version, reader_of(claims_of(request)), id, version))
 
     @patch("/{id:str}", summary="Change a breadcrumb", operation_id="patch_breadcrumb")
-    async def change(self, request: AnyRequest, id: str, data: wire.PatchIn, if_match: IfMatch = None) -> Answer:
+    async def change(self, request: AnyRequest, id: Id, data: JSONBody[wire.PatchIn], if_match: IfMatch = None) -> Answer:
         reader = reader_of(claims_of(request))
-        return tagged(await write(request, _patch, reader, id, data, wire.expected(if_match)))
+        return answer(await write(request, _patch, reader, id, data, wire.expected(if_match)))
 
     @put("/{id:str}", summary="Replace a breadcrumb, or bring a deleted one back", operation_id="replace_breadcrumb")
-    async def replace(self, request: AnyRequest, id: str, data: wire.DraftIn, if_match: IfMatch = None) -> Answer:
+    async def replace(self, request: AnyRequest, id: Id, data: JSONBody[wire.DraftIn], if_match: IfMatch = None) -> Answer:
         reader = reader_of(claims_of(request))
-        return tagged(await write(request, _replace, reader, id, data, wire.expected(if_match)))
+        return answer(await write(request, _replace, reader, id, data, wire.expected(if_match)))
 
     @post("/{id:str}/tags", status_code=200, summary="Add and remove tags", operation_id="retag_breadcrumb")
-    async def retag(self, request: AnyRequest, id: str, data: wire.TagsIn) -> Answer:
-        return tagged(await write(request, _retag, reader_of(claims_of(request)), id, data))
+    async def retag(self, request: AnyRequest, id: Id, data: JSONBody[wire.TagsIn]) -> Answer:
+        return answer(await write(request, _retag, reader_of(claims_of(request)), id, data))
 
     @delete("/{id:str}", summary="Take a breadcrumb away; its history stays", operation_id="delete_breadcrumb")
-    async def remove(self, request: AnyRequest, id: str, if_match: IfMatch = None) -> None:
+    async def remove(self, request: AnyRequest, id: Id, if_match: IfMatch = None) -> None:
         await write(request, commands.delete, reader_of(claims_of(request)), id, if_match=wire.expected(if_match))
 
 
@@ -131,51 +148,52 @@ class SchemaRoutes(Controller):
     tags = ("schemas",)
 
     @get(summary="What is said of schema names", operation_id="list_schemas")
-    async def all(self, request: AnyRequest, after: str = "", limit: wire.Limit = 100) -> list[wire.SchemaOut]:
-        return [wire.schema_out(schema) for schema in await read(request, queries.schemas, after=after, limit=limit)]
+    async def all(self, request: AnyRequest, limit: wire.Limit = 50, cursor: Cursor = None) -> wire.SchemaPage:
+        found = await read(request, queries.schemas, after=cursor or "", limit=limit)
+        return wire.SchemaPage([wire.schema_out(schema) for schema in found], found[-1].name if len(found) == limit else None)
 
     @get("/{name:str}", summary="What is said of one schema name", operation_id="get_schema")
-    async def one(self, request: AnyRequest, name: str) -> wire.SchemaOut:
+    async def one(self, request: AnyRequest, name: Name) -> wire.SchemaOut:
         return wire.schema_out(await read(request, queries.schema, name))
 
     @put("/{name:str}", summary="Say something of a schema name", operation_id="put_schema")
-    async def put(self, request: AnyRequest, name: str, data: wire.SchemaIn) -> wire.SchemaOut:
+    async def put(self, request: AnyRequest, name: Name, data: JSONBody[wire.SchemaIn]) -> wire.SchemaOut:
         schema = Schema(name=name, json_schema=data.json_schema, llm_hints=data.llm_hints, ttl_ms=data.ttl_ms)
         return wire.schema_out(await write(request, commands.put_schema, schema, grant="operate"))
 
     @delete("/{name:str}", summary="Say nothing of a schema name any more", operation_id="delete_schema")
-    async def remove(self, request: AnyRequest, name: str) -> None:
+    async def remove(self, request: AnyRequest, name: Name) -> None:
         await write(request, commands.delete_schema, name, grant="operate")
 
 
 # ---- units of work: a command, and its answer in the same transaction ----
 
 
-async def _create(tx: Transaction, data: wire.DraftIn, key: str | None, body: bytes) -> queries.View:
+async def _create(tx: Transaction, data: wire.DraftIn, key: str | None, body: bytes) -> Tagged:
     if key is None:
         return await _shown(tx, await commands.create(tx, wire.draft(data)))
     first = await claim_key(tx, "create_breadcrumb", key, body)
     if first is not None:
-        return msgspec.json.decode(first, type=queries.View)
-    view = await _shown(tx, await commands.create(tx, wire.draft(data)))
+        return msgspec.json.decode(first, type=Tagged)
+    shown = await _shown(tx, await commands.create(tx, wire.draft(data)))
     # the answer is remembered with the version it spoke of; its position is known only after the commit and not part of it
-    await answer_key(tx, "create_breadcrumb", key, msgspec.json.encode(view))
-    return view
+    await answer_key(tx, "create_breadcrumb", key, msgspec.json.encode(shown))
+    return shown
 
 
 async def _create_many(tx: Transaction, data: list[wire.DraftIn]) -> list[queries.View]:
     return await queries.shown(tx, await commands.create_many(tx, [wire.draft(each) for each in data]))
 
 
-async def _patch(tx: Transaction, reader: Reader, id: str, data: wire.PatchIn, if_match: int | None) -> queries.View:
+async def _patch(tx: Transaction, reader: Reader, id: str, data: wire.PatchIn, if_match: int | None) -> Tagged:
     return await _shown(tx, await commands.patch(tx, reader, id, wire.patch(data), if_match=if_match))
 
 
-async def _replace(tx: Transaction, reader: Reader, id: str, data: wire.DraftIn, if_match: int | None) -> queries.View:
+async def _replace(tx: Transaction, reader: Reader, id: str, data: wire.DraftIn, if_match: int | None) -> Tagged:
     return await _shown(tx, await commands.replace(tx, reader, id, wire.draft(data), if_match=if_match))
 
 
-async def _retag(tx: Transaction, reader: Reader, id: str, data: wire.TagsIn) -> queries.View:
+async def _retag(tx: Transaction, reader: Reader, id: str, data: wire.TagsIn) -> Tagged:
     return await _shown(tx, await commands.retag(tx, reader, id, add=data.add, remove=data.remove))
 
 
@@ -189,26 +207,28 @@ async def _find(
     return page, await queries.shown(tx, page.crumbs, kind)
 
 
-async def _get(tx: Snapshot, reader: Reader, id: str) -> queries.View:
+async def _get(tx: Snapshot, reader: Reader, id: str) -> Tagged:
     return await _shown(tx, await queries.get(tx, reader, id))
 
 
-async def _get_full(tx: Snapshot, claims: Claims, id: str) -> queries.View:
+async def _get_full(tx: Snapshot, claims: Claims, id: str) -> Tagged:
     crumb = await queries.get(tx, reader_of(claims), id)
     _demand_full(claims, crumb)
-    return queries.view(crumb, None, "full")
+    return Tagged(queries.view(crumb, None, "full"), wire.etag(crumb.version))
 
 
 async def _history(tx: Snapshot, reader: Reader, id: str, below: int, limit: int) -> list[queries.View]:
     return await queries.shown(tx, await queries.history(tx, reader, id, below=below, limit=limit))
 
 
-async def _version(tx: Snapshot, reader: Reader, id: str, version: int) -> queries.View:
+async def _version(tx: Snapshot, reader: Reader, id: str, version: int) -> Tagged:
     return await _shown(tx, await queries.at_version(tx, reader, id, version))
 
 
-async def _shown(tx: Snapshot, crumb: Breadcrumb) -> queries.View:
-    return (await queries.shown(tx, [crumb]))[0]
+async def _shown(tx: Snapshot, crumb: Breadcrumb) -> Tagged:
+    schema = await tx.get(Schema, crumb.schema_name)
+    hinted = schema.version if schema is not None and schema.llm_hints is not None and crumb.llm_hints is None else 0
+    return Tagged(queries.view(crumb, schema), wire.etag(crumb.version, hinted))
 
 
 def _demand_full(claims: Claims, crumb: Breadcrumb) -> None:
@@ -221,4 +241,4 @@ def _selector(text: str | None, schema_name: str | None, tag: list[str] | None) 
         return Selector(schema_name=schema_name, all_tags=tuple(tag) if tag else None)
     if schema_name is not None or tag:
         raise Invalid("give a selector, or schema_name and tag, not both", "selector")
-    return parse_selector(wire.json_object(text, "selector"))
+    return parse_selector(json_object(text, "selector"))

@@ -1,6 +1,7 @@
 """Errors on the wire: RFC 9457 problem details with our stable codes."""
 
 import logging
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, cast
 
@@ -8,9 +9,19 @@ import msgspec
 from litestar import Request, Response
 from litestar.exceptions import HTTPException, ValidationException
 
-from stigmergy.errors import StigmergyError
+from stigmergy.errors import Invalid, StigmergyError
 
 log = logging.getLogger(__name__)
+
+MEDIA_TYPE = "application/problem+json"
+# What the framework refuses, by our own names: its phrases differ from one Python to the next.
+CODES = {
+    400: "bad_request",
+    404: "not_found",
+    405: "method_not_allowed",
+    413: "too_large",
+    415: "unsupported_media_type",
+}
 
 
 class Problem(msgspec.Struct, omit_defaults=True):
@@ -27,25 +38,35 @@ class Problem(msgspec.Struct, omit_defaults=True):
 AnyRequest = Request[Any, Any, Any]
 
 
-def _answer(status: int, code: str, detail: str, where: str | None = None) -> Response[Problem]:
+def _answer(
+    status: int, code: str, detail: str, where: str | None = None, headers: Mapping[str, str] | None = None
+) -> Response[Problem]:
     body = Problem(f"urn:stigmergy:{code}", code.replace("_", " "), status, detail, code, where)
-    headers = {"WWW-Authenticate": "Bearer"} if status == HTTPStatus.UNAUTHORIZED else {}
-    return Response(body, status_code=status, media_type="application/problem+json", headers=headers)
+    return Response(body, status_code=status, media_type=MEDIA_TYPE, headers=dict(headers or {}))
 
 
 def of_ours(_: AnyRequest, error: StigmergyError) -> Response[Problem]:
-    return _answer(error.status, error.code, str(error), getattr(error, "where", None))
+    headers = {"WWW-Authenticate": "Bearer"} if error.status == HTTPStatus.UNAUTHORIZED else {}
+    detail, where = (error.message, error.where) if isinstance(error, Invalid) else (str(error), None)
+    return _answer(error.status, error.code, detail, where, headers)
 
 
 def of_validation(_: AnyRequest, error: ValidationException) -> Response[Problem]:
-    """What Litestar and msgspec refuse: a body, a parameter or a header that is not what the route says."""
+    """What Litestar and msgspec refuse: a parameter or a header that is not what the route says."""
     faults = cast(list[dict[str, str]], error.extra or [{}])
-    return _answer(422, "invalid", faults[0].get("message") or error.detail, faults[0].get("key"))
+    where = faults[0].get("key")
+    if where == "data":
+        return _answer(422, "invalid", "this needs a JSON document as its body", "body")
+    return _answer(422, "invalid", faults[0].get("message") or "a parameter is missing", where)
 
 
 def of_http(_: AnyRequest, error: HTTPException) -> Response[Problem]:
-    code = HTTPStatus(error.status_code).phrase.lower().replace(" ", "_")
-    return _answer(error.status_code, code, error.detail or code)
+    status = error.status_code
+    code = CODES.get(status, f"http_{status}")
+    headers = dict(error.headers or {})
+    if status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+        headers["Connection"] = "close"  # what is still to come of the body is not read
+    return _answer(status, code, error.detail or code.replace("_", " "), headers=headers)
 
 
 def of_anything(request: AnyRequest, error: Exception) -> Response[Problem]:

@@ -1,9 +1,11 @@
 """The shapes on the wire where they differ from those in the store: times are ISO 8601 in UTC, cursors are texts."""
 
+import re
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import msgspec
+from litestar.params import QueryParameter
 from msgspec import UNSET, Meta, UnsetType
 
 from stigmergy.breadcrumbs.model import Audience, Draft, JsonObject, Patch, Schema
@@ -11,7 +13,10 @@ from stigmergy.breadcrumbs.queries import View
 from stigmergy.errors import Invalid
 from stigmergy.kernel.history import EVERYTHING
 
-Limit = Annotated[int, Meta(ge=1, le=500, description="How many at the most.")]
+LATEST_MS = 253_402_300_799_999  # the last millisecond of the year 9999
+LONGEST_TTL_MS = 100 * 365 * 24 * 3600 * 1000
+
+Limit = Annotated[int, QueryParameter(ge=1, le=500, description="How many at the most.")]
 
 
 def moment(ms: int) -> datetime:
@@ -21,7 +26,10 @@ def moment(ms: int) -> datetime:
 def milliseconds(at: datetime) -> int:
     if at.tzinfo is None:
         raise Invalid("a time needs its offset from UTC, such as a Z at its end", "expires_at")
-    return int(at.timestamp() * 1000)
+    ms = int(at.timestamp() * 1000)
+    if not 0 <= ms <= LATEST_MS:
+        raise Invalid("a time is between the years 1970 and 9999 in UTC", "expires_at")
+    return ms
 
 
 class BreadcrumbOut(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -113,7 +121,7 @@ class SchemaIn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     json_schema: JsonObject | None = None
     llm_hints: JsonObject | None = None
-    ttl_ms: int | None = None
+    ttl_ms: Annotated[int, Meta(ge=1, le=LONGEST_TTL_MS)] | None = None
 
 
 class SchemaOut(msgspec.Struct, kw_only=True):
@@ -123,6 +131,13 @@ class SchemaOut(msgspec.Struct, kw_only=True):
     ttl_ms: int | None
     version: int
     updated_at: datetime
+
+
+class SchemaPage(msgspec.Struct):
+    """By name. `cursor` asks for what follows; without one there is no more."""
+
+    items: list[SchemaOut]
+    cursor: str | None
 
 
 def schema_out(schema: Schema) -> SchemaOut:
@@ -140,28 +155,31 @@ def below(cursor: str | None) -> int:
     """The position that a page's cursor stands for."""
     if cursor is None:
         return EVERYTHING
-    if not cursor.isdecimal() or len(cursor) > 18:
+    if not (cursor.isascii() and cursor.isdecimal()) or len(cursor) > 15:
         raise Invalid("this is no cursor of a page before it", "cursor")
     return int(cursor)
 
 
-def etag(version: int) -> str:
-    return f'"{version}"'
+def etag(version: int, hinted: int = 0) -> str:
+    """What a reader has: a version, and where a schema's hints shaped it the version of that schema."""
+    return f'"{version}.{hinted}"' if hinted else f'"{version}"'
+
+
+_ETAG = re.compile(r'"?([0-9]{1,15})(?:\.[0-9]{1,15})?"?')
 
 
 def expected(if_match: str | None) -> int | None:
-    """The version of an If-Match header; `*` is any."""
+    """The version of an If-Match header; `*` is any. What a schema made of it does not matter to a writer."""
     if if_match is None or if_match.strip() == "*":
         return None
-    text = if_match.strip().strip('"')
-    if not text.isdecimal() or len(text) > 18:
-        raise Invalid('If-Match is a version in quotes, such as "3"', "If-Match")
-    return int(text)
+    found = _ETAG.fullmatch(if_match.strip())
+    if found is None:
+        raise Invalid('If-Match is one version in quotes, such as "3"', "If-Match")
+    return int(found[1])
 
 
-def json_object(text: str, where: str) -> JsonObject:
-    """A JSON object that came as the text of a parameter."""
-    try:
-        return msgspec.json.decode(text, type=JsonObject)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise Invalid(f"this is no JSON object ({error})", where) from error
+def is_among(tag: str, if_none_match: str | None) -> bool:
+    """Whether an If-None-Match header names this tag."""
+    if if_none_match is None:
+        return False
+    return if_none_match.strip() == "*" or tag in (part.strip().removeprefix("W/") for part in if_none_match.split(","))

@@ -15,9 +15,10 @@ from stigmergy.breadcrumbs.store import NEWEST, NEWEST_OF_SCHEMA, NEWEST_WITH_TA
 from stigmergy.errors import NotFound
 from stigmergy.kernel.history import EVERYTHING, read_history, read_version
 from stigmergy.kernel.journal import Change, Seen
-from stigmergy.kernel.matching import ConditionFailed, Subject
+from stigmergy.kernel.predicates import ConditionFailed
 from stigmergy.kernel.query import Query
 from stigmergy.kernel.selectors import Selector, compile_selector
+from stigmergy.kernel.subjects import Subject
 from stigmergy.kernel.transaction import Snapshot
 
 ViewKind = Literal["context", "full"]
@@ -75,6 +76,11 @@ def may_see(reader: Reader, crumb: Breadcrumb, now: int) -> bool:
     return crumb.audience == "team" and crumb.space_id in reader.spaces
 
 
+def could_see(reader: Reader, crumb: Breadcrumb) -> bool:
+    """The same, whether it has expired since or not."""
+    return may_see(reader, crumb if crumb.expires_at is None else msgspec.structs.replace(crumb, expires_at=None), 0)
+
+
 async def get(tx: Snapshot, reader: Reader, id: str) -> Breadcrumb:
     crumb = await tx.get(Breadcrumb, id)
     if crumb is None or not may_see(reader, crumb, tx.now):
@@ -83,17 +89,27 @@ async def get(tx: Snapshot, reader: Reader, id: str) -> Breadcrumb:
 
 
 async def history(tx: Snapshot, reader: Reader, id: str, *, below: int = EVERYTHING, limit: int = 50) -> list[Breadcrumb]:
-    """Every version, newest first. Of a deleted one too, for who could see its last version."""
-    versions = await read_history(tx, Breadcrumb, id, below=below, limit=limit)
-    newest = versions[:1] if below == EVERYTHING else await read_history(tx, Breadcrumb, id, limit=1)
-    if not newest or not may_see(reader, msgspec.structs.replace(newest[0], expires_at=None), tx.now):
+    """Its versions, newest first. Of a deleted one too, for who could see its last version. A version that was not for this
+    reader when it was written is not for them later either."""
+    newest = await read_history(tx, Breadcrumb, id, limit=1)
+    if not newest or not could_see(reader, newest[0]):
         raise NotFound(f"no breadcrumb {id}")
-    return versions
+    found: list[Breadcrumb] = []
+    while len(found) < limit:
+        versions = await read_history(tx, Breadcrumb, id, below=below, limit=limit)
+        found += [version for version in versions if could_see(reader, version)]
+        if len(versions) < limit:
+            break
+        below = versions[-1].version
+    return found[:limit]
 
 
 async def at_version(tx: Snapshot, reader: Reader, id: str, version: int) -> Breadcrumb:
     await history(tx, reader, id, limit=1)
-    return await read_version(tx, Breadcrumb, id, version=version)
+    found = await read_version(tx, Breadcrumb, id, version=version)
+    if not could_see(reader, found):
+        raise NotFound(f"breadcrumb {id} has no version {version}")
+    return found
 
 
 async def find(
@@ -134,11 +150,12 @@ async def _scan(tx: Snapshot, reader: Reader, selector: Selector, below: int, li
         "everything": reader.everything,
     }
     query: Query[Breadcrumb] = NEWEST
+    exact = None if selector.schema_name is None or selector.schema_name.endswith("*") else selector.schema_name
     required = selector.all_tags or (selector.any_tags if selector.any_tags and len(selector.any_tags) == 1 else None)
     if required:
-        query, given["tag"] = NEWEST_WITH_TAG, required[0]
-    elif selector.schema_name and not selector.schema_name.endswith("*"):
-        query, given["schema_name"] = NEWEST_OF_SCHEMA, selector.schema_name
+        query, given["tag"], given["schema_name"] = NEWEST_WITH_TAG, required[0], exact
+    elif exact is not None:
+        query, given["schema_name"] = NEWEST_OF_SCHEMA, exact
     return await tx.find(query, **given)
 
 

@@ -9,8 +9,9 @@ from stigmergy.kernel.transaction import Transaction
 
 TAG = Statement(
     "breadcrumb_tags.add",
-    """INSERT INTO breadcrumb_tags (tenant, tag, seq, id)
-       SELECT CAST(:tenant AS TEXT), value, CAST(:seq AS BIGINT), CAST(:id AS TEXT) FROM {each:tags}""",
+    """INSERT INTO breadcrumb_tags (tenant, tag, seq, id, schema_name)
+       SELECT CAST(:tenant AS TEXT), value, CAST(:seq AS BIGINT), CAST(:id AS TEXT), CAST(:schema_name AS TEXT)
+       FROM {each:tags}""",
 )
 UNTAG = Statement(
     "breadcrumb_tags.remove",
@@ -35,7 +36,8 @@ NEWEST_OF_SCHEMA = BREADCRUMBS.query(
 NEWEST_WITH_TAG = BREADCRUMBS.query(
     "newest_with_tag",
     f"""JOIN breadcrumb_tags t ON t.tenant = breadcrumbs.tenant AND t.id = breadcrumbs.id
-        WHERE t.tenant = :tenant AND t.tag = :tag AND t.seq < :below AND {_LIVE} AND {_SEEN}
+        WHERE t.tenant = :tenant AND t.tag = :tag AND t.seq < :below
+          AND (CAST(:schema_name AS TEXT) IS NULL OR t.schema_name = :schema_name) AND {_LIVE} AND {_SEEN}
         ORDER BY t.tenant, t.tag, t.seq DESC LIMIT :limit""",
 )
 READ_SCHEMAS = SCHEMAS.query("all", "WHERE tenant = :tenant AND name > :after ORDER BY tenant, name LIMIT :limit")
@@ -47,7 +49,7 @@ async def derive_tags(tx: Transaction, change: Change) -> None:
     if isinstance(before, Breadcrumb) and before.tags:
         await tx.run(UNTAG, tags=_json(before.tags), seq=before.seq, id=before.id)
     if change.event != "delete" and isinstance(after, Breadcrumb) and after.tags:
-        await tx.run(TAG, tags=_json(after.tags), seq=change.seq, id=after.id)
+        await tx.run(TAG, tags=_json(after.tags), seq=change.seq, id=after.id, schema_name=after.schema_name)
 
 
 BREADCRUMBS.derive = derive_tags

@@ -20,7 +20,8 @@ from stigmergy.breadcrumbs.paths import NOTHING, read, refuse
 
 MAX_GROWTH = 128 * 1024 * 1024  # what a template's values may grow to, in the worst case
 MAX_RANGE = 10_000
-FUEL = 100_000  # instructions of a template
+FUEL = 100_000  # instructions of a template, fewer for a context beyond FUEL_BYTES
+FUEL_BYTES = 20 * 1024  # an instruction such as `sort` takes as long as what it works on
 
 _encode = msgspec.json.encode
 
@@ -128,6 +129,10 @@ def _range(start: int, stop: int | None = None, step: int = 1) -> list[int]:
     return _Tray(numbers)
 
 
+def _unique(value: Iterable[Any]) -> list[Any]:
+    return _Tray({_encode(each): each for each in value}.values())
+
+
 _CHANGES: dict[str, Callable[[Any], Any]] = {
     "float": float,
     "int": int,
@@ -146,12 +151,13 @@ _OURS = {
     "string": _string,
     "times": _times,
     "tojson": _to_json,
+    "unique": _unique,
 }
 _THEIRS = frozenset(
     re.findall(
         r"\w+",
         "abs bool capitalize count d default dictsort first float groupby int items last length lines list lower max min "
-        "reject rejectattr reverse round select selectattr sort split sum title trim unique upper",
+        "reject rejectattr reverse round select selectattr sort split sum title trim upper",
     )
 )
 _REMOVED = ("batch", "slice", "chain", "zip", "format", "pprint", "escape", "e", "safe", "urlencode")
@@ -251,14 +257,16 @@ class Template:
             finalizer=self._write,
             filters=_OURS,
         )
+        self._growth, longest = _check(template, where)
+        self._length = len(template)
+        if self._growth * self._length > MAX_GROWTH:  # constants are computed already when it is compiled
+            refuse("the template joins or multiplies too much", where)
         try:
             self._engine.add_template("template", template)
         except TemplateError as failure:
             refuse(f"line {failure.line}: {failure.detail or failure.kind}", where)
-        self._growth, longest = _check(template, where)
-        self._length = len(template)
+        self._fuel = min(FUEL, 64 * MAX_OUTPUT // max(longest, 1))
         self._written, self._alone = 0, threading.Lock()
-        self._engine.fuel = min(FUEL, 64 * MAX_OUTPUT // max(longest, 1))
         for name in _REMOVED:
             self._engine.remove_filter(name)
         for name in ("debug", "namespace", "dict"):
@@ -266,10 +274,12 @@ class Template:
         self._engine.add_global("range", _range)
 
     def __call__(self, context: dict[str, Any]) -> str:
-        if self._growth > 1 and self._growth * max(len(_encode(context)), self._length) > MAX_GROWTH:
+        size = max(len(_encode(context)), 1)
+        if self._growth * max(size, self._length) > MAX_GROWTH:
             raise RuleFailed("the template joins too much for a context of this size")
         with self._alone:
             self._written = 0
+            self._engine.fuel = min(self._fuel, FUEL * FUEL_BYTES // size)
             result = self._rendered(_boxed(context))
         within(len(result))
         return result

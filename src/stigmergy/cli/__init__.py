@@ -9,7 +9,7 @@ from typing import Any
 from cyclopts import App, CycloptsError
 from rich.console import Console
 
-from stigmergy.cli import store
+from stigmergy.cli import breadcrumbs, store, tokens
 from stigmergy.errors import Conflict, Invalid, NotFound, SchemaTooNew, SchemaTooOld, StigmergyError, StoreError
 
 # What a script can tell from the exit code: 2 wrong use, 3 the store, 4 its schema, 5 not there, 6 a conflict.
@@ -29,6 +29,10 @@ app.command(store.migrate)
 app.command(store.backup)
 app.command(store.doctor)
 app.command(store.settings)
+app.command(breadcrumbs.app)
+app.command(breadcrumbs.assembly)
+app.command(breadcrumbs.feed)
+app.command(tokens.app)
 
 
 def main(arguments: list[str] | None = None) -> None:

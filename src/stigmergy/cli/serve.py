@@ -15,8 +15,8 @@ from cyclopts import Parameter
 
 from stigmergy.api.app import create_app, end_feeds
 from stigmergy.api.auth import refuse_open_doors
-from stigmergy.cli.store import Store, opened, out
-from stigmergy.kernel.retention import DAY_MS, Policy, keep_swept
+from stigmergy.app import App
+from stigmergy.cli.store import Store, out
 from stigmergy.settings import Settings, load
 
 # Threads give way to each other after this long. At Python's 5 ms a busy event loop holds the writer thread up for as long
@@ -38,18 +38,11 @@ def serve(
 
 
 async def _serve(settings: Settings) -> None:
-    policy = Policy(
-        max_age_ms=None if settings.keep_days is None else settings.keep_days * DAY_MS, max_changes=settings.keep_changes
-    )
     refuse_open_doors(settings)
-    async with opened(settings, may_migrate=True) as database:
-        app = create_app(database, settings)
-        config = uvicorn.Config(app, host=settings.host, port=settings.port, log_level="warning", server_header=False)
-        keeping = asyncio.create_task(keep_swept(database, policy, settings.sweep_seconds))
-        try:
-            await _Server(config, settings.store, lambda: end_feeds(app)).serve()
-        finally:
-            keeping.cancel()
+    async with App(settings=settings) as app:
+        api = create_app(app.database, settings)
+        config = uvicorn.Config(api, host=settings.host, port=settings.port, log_level="warning", server_header=False)
+        await _Server(config, settings.store, lambda: end_feeds(api)).serve()
 
 
 class _Server(uvicorn.Server):

@@ -1,8 +1,8 @@
 """Commands that look after a store: migrate, backup, doctor, settings."""
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -39,6 +39,15 @@ async def opened(settings: Settings, *, may_migrate: bool = False) -> AsyncGener
         await database.close()
 
 
+@contextmanager
+def progress(what: str) -> Generator[Callable[[int, int | None], None]]:
+    """A bar on a terminal, nothing elsewhere: called with how much is done and how much there is."""
+    terminal = Console(stderr=True)
+    with Progress(console=terminal, transient=True, disable=not terminal.is_terminal) as shown:
+        task = shown.add_task(what, total=None)
+        yield lambda done, total: shown.update(task, completed=done, total=total)
+
+
 def migrate(*, store: Store = None) -> None:
     """Bring a store up to date with this program, or make it."""
     settings = load({"store": store})
@@ -62,9 +71,8 @@ def backup(file: Path, *, store: Store = None) -> None:
 
     async def run() -> None:
         async with opened(settings) as database:
-            with Progress(console=Console(stderr=True), transient=True) as shown:
-                task = shown.add_task(f"Copying {settings.store}", total=None)
-                await database.backup(file, progress=lambda done, total: shown.update(task, completed=done, total=total))
+            with progress(f"Copying {settings.store}") as show:
+                await database.backup(file, progress=show)
         out.print(f"{file} holds a copy of {settings.store}.")
 
     asyncio.run(run())

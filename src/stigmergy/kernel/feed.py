@@ -6,19 +6,22 @@ record's row while it is current and in `versions` once it was superseded; an er
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from stigmergy.errors import CursorExpired
-from stigmergy.kernel.bus import changes_topic
+from stigmergy.kernel.bus import Listener, LocalBus, changes_topic
 from stigmergy.kernel.database import MAIN, Database
 from stigmergy.kernel.journal import CHANGE_COLUMNS, Change, Seen
 from stigmergy.kernel.query import Statement
-from stigmergy.kernel.record import COLLECTIONS, Record
+from stigmergy.kernel.record import COLLECTIONS, Record, collection_of
 from stigmergy.kernel.transaction import Scope, Snapshot, Transaction
 
 PAGE = 500
 # How long a follower sleeps at the most, should the bus have lost its wake.
 POLL_SECONDS = 5.0
+# What a tail keeps at the most: changes, and bytes of their bodies.
+TAIL_CHANGES = 1_000
+TAIL_BYTES = 16 * 1024 * 1024
 
 READ_EDGES = Statement(
     "changes.edges",
@@ -46,7 +49,7 @@ SAVE_CURSOR = Statement(
 READ_CURSOR = Statement("followers.read", "SELECT cursor FROM followers WHERE tenant = :tenant AND name = :name")
 DROP_CURSOR = Statement("followers.drop", "DELETE FROM followers WHERE tenant = :tenant AND name = :name")
 
-Wanted = Callable[[Seen], bool]
+Wanted = Callable[[Any], bool]
 
 
 class Edges(NamedTuple):
@@ -132,6 +135,94 @@ class Follower:
         if self._collections is not None and change.collection not in self._collections:
             return False
         return self._wanted is None or (change.record is not None and self._wanted(Seen(change)))
+
+
+class Tail:
+    """The last changes of a tenant, read once for everybody who is at the end of its journal.
+
+    `run` reads until it is cancelled. Who asks for what the tail does not hold, or no longer holds, reads the journal instead;
+    so the tail may forget what it likes, and does so beyond its bounds.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        scope: Scope,
+        after: int,
+        *,
+        most: int = TAIL_CHANGES,
+        most_bytes: int = TAIL_BYTES,
+        poll_seconds: float = POLL_SECONDS,
+    ) -> None:
+        self.cursor = after
+        # the position of the last change of each collection that this tail has read
+        self.last: dict[str, int] = {}
+        self._database = database
+        self._scope = scope
+        self._most = most
+        self._most_bytes = most_bytes
+        self._poll_seconds = poll_seconds
+        self._changes: list[Change] = []
+        self._sizes: list[int] = []
+        self._newest: dict[tuple[str, str], Change] = {}
+        self._readers = LocalBus()
+        self._runs = True
+
+    def since(self, after: int, limit: int) -> list[Change] | None:
+        """Some changes after a position, in order; None where the journal must be asked."""
+        place = len(self._changes) - (self.cursor - after)
+        if not self._runs or place < 0 or after > self.cursor:
+            return None
+        return self._changes[place : place + limit]
+
+    def newest(self, change: Change) -> Change:
+        """The last change of the same record, as far as the tail has read."""
+        return self._newest[change.collection, change.id]
+
+    def listen(self) -> Listener:
+        """Woken when the tail has read something, and when it ends."""
+        return self._readers.listen("")
+
+    def wake(self) -> None:
+        self._readers.publish_all()
+
+    async def run(self) -> None:
+        """Read whatever is written, until cancelled or until the store fails. Then `since` gives nothing more."""
+        try:
+            with self._database.bus.listen(changes_topic(self._scope.tenant)) as listener:
+                while True:
+                    changes = await self._database.read(read_page, self.cursor, self._most, scope=self._scope)
+                    if changes:
+                        self._take(changes)
+                        self.wake()
+                    if len(changes) < self._most:
+                        await listener.wait(self._poll_seconds)
+                    else:
+                        await asyncio.sleep(0)
+        finally:
+            self._runs = False
+            self.wake()
+
+    def _take(self, changes: list[Change]) -> None:
+        for change in changes:
+            self._changes.append(change)
+            self._sizes.append(_size(change.record) + _size(change.before))
+            self._newest[change.collection, change.id] = change
+            self.last[change.collection] = change.seq
+        self.cursor = changes[-1].seq
+        gone = max(0, len(self._changes) - self._most)
+        held = sum(self._sizes[gone:])
+        while held > self._most_bytes:
+            held -= self._sizes[gone]
+            gone += 1
+        for change in self._changes[:gone]:
+            if self._newest[change.collection, change.id] is change:
+                del self._newest[change.collection, change.id]
+        del self._changes[:gone], self._sizes[:gone]
+
+
+def _size(record: Record | None) -> int:
+    return 0 if record is None else len(collection_of(type(record)).encode_body(record))
 
 
 async def save_cursor(tx: Transaction, name: str, cursor: int, max_lag: int) -> None:

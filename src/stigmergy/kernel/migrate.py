@@ -6,7 +6,7 @@ may add its own. A store that has seen a migration which this program does not k
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib.resources import files
 from typing import NamedTuple
 
@@ -34,10 +34,10 @@ class Migration(NamedTuple):
     def checksum(self) -> str:
         return hashlib.sha256(self.sql.encode()).hexdigest()
 
-    @property
-    def statements(self) -> list[str]:
-        """Each ends with a semicolon at the end of a line. A literal may hold what it likes."""
-        without_comments = _COMMENT.sub(lambda found: found[1] or "", self.sql)
+    def statements(self, dialect: Callable[[str], str]) -> list[str]:
+        """As `for_sqlite` or `for_postgres` has them. Each ends with a semicolon at the end of a line. A literal may hold what
+        it likes."""
+        without_comments = _COMMENT.sub(lambda found: found[1] or "", dialect(self.sql))
         marked = _END.sub(lambda found: found[1] or "\0", without_comments)
         return [text for part in marked.split("\0") if (text := part.strip())]
 

@@ -29,8 +29,8 @@ EVERY_TENANT = "!"
 # An advisory lock of ours: only one process migrates.
 LOCK = 0x5374676D
 
-# Tables of the engine itself, read over all tenants by their due time; they hold ids and nothing else.
-_UNFENCED = ("ready", "timers", "workers")
+# Tables of the engine itself, read over all tenants for what is due; they hold ids and nothing else.
+_UNFENCED = ("ready", "search_stale", "timers", "workers")
 
 _POLICY = """
     (tenant = ANY ((SELECT string_to_array(current_setting('stigmergy.tenants', true), ','))::text[])
@@ -110,8 +110,8 @@ async def _migrate(connection: Connection, migrations: Sequence[Migration], now:
         await connection.execute(f"SELECT pg_advisory_xact_lock({LOCK})")
         await connection.execute(TABLE)
         for migration in pending(migrations, await _applied(connection)):
-            for statement in migration.statements:
-                await connection.execute(for_postgres(statement))
+            for statement in migration.statements(for_postgres):
+                await connection.execute(statement)
             await connection.execute(
                 "INSERT INTO schema_migrations VALUES ($1, $2, $3, $4, $5)",
                 migration.source,

@@ -17,6 +17,7 @@ R = TypeVar("R")
 TOKENS = {
     "json": ("TEXT", "JSON"),
     "blob": ("BLOB", "BYTEA"),
+    "vector": ("BLOB", "REAL[]"),
     "seq_pk": ("INTEGER PRIMARY KEY", "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"),
     "clustered": ("WITHOUT ROWID", ""),
     "for_update": ("", "FOR UPDATE"),
@@ -32,12 +33,26 @@ _PARAMETER = re.compile(rf"{_TEXT}|(?<![:\w]):([a-z_][a-z0-9_]*)")
 _JOURNAL = re.compile(r"\b(FROM|JOIN) (changes|heads)\b")
 
 
+# What stands below a line `-- sqlite:` or `-- postgres:` is for that engine only, until another such line, or `-- both:`.
+_ENGINE = re.compile(r"^-- (sqlite|postgres|both):\n", re.MULTILINE)
+
+
 def for_sqlite(sql: str) -> str:
-    return _TOKEN.sub(lambda token: _written(token, 0), sql)
+    return _TOKEN.sub(lambda token: _written(token, 0), _only("sqlite", sql))
 
 
 def for_postgres(sql: str) -> str:
-    return _TOKEN.sub(lambda token: _written(token, 1), sql)
+    return _TOKEN.sub(lambda token: _written(token, 1), _only("postgres", sql))
+
+
+def either(sqlite: str, postgres: str) -> str:
+    """One text of two, where an engine has something of its own. Both must take the same parameters."""
+    return f"-- sqlite:\n{sqlite}\n-- postgres:\n{postgres}"
+
+
+def _only(engine: str, sql: str) -> str:
+    common, *blocks = _ENGINE.split(sql)
+    return common + "".join(text for name, text in zip(blocks[::2], blocks[1::2], strict=True) if name in (engine, "both"))
 
 
 def _written(token: re.Match[str], engine: int) -> str:

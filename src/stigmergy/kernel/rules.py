@@ -15,9 +15,10 @@ import msgspec
 from stigmergy.errors import Invalid
 from stigmergy.kernel.conditions import compile_condition
 from stigmergy.kernel.journal import Change, Seen
-from stigmergy.kernel.matching import CompiledRule, RuleIndex, Subject, compile_rule
+from stigmergy.kernel.matching import CompiledRule, RuleIndex, compile_rule
 from stigmergy.kernel.record import Record, declare, templates
 from stigmergy.kernel.selectors import compile_selector, parse_event, parse_selector
+from stigmergy.kernel.subjects import Subject
 from stigmergy.kernel.transaction import RuleVersions, Transaction
 
 MAX_DEPTH = 32

@@ -25,7 +25,8 @@ import msgspec
 
 from stigmergy.errors import Invalid
 from stigmergy.kernel.conditions import compile_condition
-from stigmergy.kernel.matching import EVENTS, Anchor, Matcher, Path, Predicate, Read, Scalar, Subject, equals, every, reader
+from stigmergy.kernel.predicates import Anchor, Matcher, Predicate, comparable_with, equals, every, joined
+from stigmergy.kernel.subjects import EVENTS, Path, Read, Scalar, Subject, reader
 
 OPS: Final = ("eq", "ne", "gt", "gte", "lt", "lte", "contains", "contains_any", "exists")
 MAX_MATCHES = 32
@@ -67,11 +68,7 @@ def compile_selector(selector: Selector) -> Matcher:
     matchers += [_context(match, f"context_match[{i}]") for i, match in enumerate(selector.context_match)]
     if selector.where is not None:
         matchers.append(_where(selector.where))
-    return Matcher(
-        every([matcher.predicate for matcher in matchers]),
-        tuple(anchor for matcher in matchers for anchor in matcher.anchors),
-        tuple(part for matcher in matchers for part in matcher.parts),
-    )
+    return joined(matchers)
 
 
 def _refuse(message: str, where: str) -> NoReturn:
@@ -170,16 +167,12 @@ def _scalar(value: Any, where: str) -> str | int | float | bool:
     _refuse(f"it must be a string, a number or a boolean{hint}", where)
 
 
-def _types(value: str | int | float | bool) -> tuple[type, ...]:
-    return (int, float) if value.__class__ in (int, float) else (value.__class__,)
-
-
 def _eq(read: Read, value: Any, where: str) -> Predicate:
     return equals(read, _scalar(value, where))
 
 
 def _ne(read: Read, value: Any, where: str) -> Predicate:
-    types = _types(_scalar(value, where))
+    types = comparable_with(_scalar(value, where))
     return lambda subject: (found := read(subject)) != value and found.__class__ in types
 
 
@@ -187,7 +180,7 @@ def _order(compare: Callable[[Any, Any], bool]) -> Callable[[Read, Any, str], Pr
     def build(read: Read, value: Any, where: str) -> Predicate:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             _refuse("it must be a string or a number", where)
-        types = _types(value)
+        types = comparable_with(value)
         return lambda subject: (found := read(subject)).__class__ in types and compare(found, value)
 
     return build

@@ -117,8 +117,8 @@ def _migrate(connection: apsw.Connection, migrations: Sequence[Migration], now: 
         # read again under the lock: another process may have been faster
         missing = pending(migrations, _applied(connection))
         for migration in missing:
-            for statement in migration.statements:
-                connection.execute(for_sqlite(statement))
+            for statement in migration.statements(for_sqlite):
+                connection.execute(statement)
             connection.execute(
                 "INSERT INTO schema_migrations VALUES (?, ?, ?, ?, ?)",
                 (migration.source, migration.number, migration.name, migration.checksum, now),

@@ -8,7 +8,8 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from stigmergy.errors import StoreClosed
+from stigmergy.errors import StigmergyError, StoreClosed
+from stigmergy.kernel.bus import Listener
 from stigmergy.kernel.database import Database
 from stigmergy.kernel.query import Statement
 from stigmergy.kernel.transaction import Scope, Snapshot, Transaction
@@ -90,13 +91,23 @@ class TimerLoop:
         clock = self._database.clock
         with self._database.bus.listen(TOPIC) as listener:
             while True:
-                due = await self._database.read(next_timers, self._effects)
-                now = clock.now()
-                ready = [timer for timer in due if timer.due_at <= now]
-                await asyncio.gather(*(self._fire(timer) for timer in ready))
-                if not ready:
-                    seconds = (due[0].due_at - now) / 1000 if due else POLL_SECONDS
-                    await listener.wait(min(seconds, POLL_SECONDS))
+                try:
+                    await self._turn(listener)
+                except StoreClosed:
+                    raise
+                except StigmergyError as error:
+                    log.warning("the timers cannot be read (%s); they are tried again", error)
+                    await clock.sleep(RETRY_MS / 1000)
+
+    async def _turn(self, listener: Listener) -> None:
+        """Fire what is due, or sleep until something may be."""
+        due = await self._database.read(next_timers, self._effects)
+        now = self._database.clock.now()
+        ready = [timer for timer in due if timer.due_at <= now]
+        await asyncio.gather(*(self._fire(timer) for timer in ready))
+        if not ready:
+            seconds = (due[0].due_at - now) / 1000 if due else POLL_SECONDS
+            await listener.wait(min(seconds, POLL_SECONDS))
 
     async def _fire(self, timer: Timer) -> None:
         scope = Scope(tenant=timer.tenant, actor="clock")

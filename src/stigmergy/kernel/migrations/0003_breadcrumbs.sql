@@ -23,12 +23,14 @@ CREATE TABLE breadcrumbs (
 CREATE INDEX breadcrumbs_seq ON breadcrumbs (tenant, seq);
 CREATE INDEX breadcrumbs_schema ON breadcrumbs (tenant, schema_name, seq);
 
--- The current tags of every breadcrumb, newest last. Derived from its rows.
+-- The current tags of every breadcrumb, newest last. Derived from its rows. The schema is here too, so that a tag's
+-- breadcrumbs of one schema are found without a look at each.
 CREATE TABLE breadcrumb_tags (
-    tenant TEXT NOT NULL,
-    tag    TEXT NOT NULL,
-    seq    BIGINT NOT NULL,
-    id     TEXT NOT NULL,
+    tenant      TEXT NOT NULL,
+    tag         TEXT NOT NULL,
+    seq         BIGINT NOT NULL,
+    id          TEXT NOT NULL,
+    schema_name TEXT NOT NULL,
     PRIMARY KEY (tenant, tag, seq, id)
 ) {clustered};
 

@@ -1,0 +1,170 @@
+"""Breadcrumbs in process: creates with subscriptions registered, from a commit to a reader, context assembly.
+
+    python bench/breadcrumbs.py              everything, about a minute
+    python bench/breadcrumbs.py --rows N     assembly over N breadcrumbs, and nothing else
+"""
+
+import argparse
+import asyncio
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+
+from report import line, title
+
+from stigmergy.breadcrumbs import commands
+from stigmergy.breadcrumbs.assembly import assemble
+from stigmergy.breadcrumbs.model import Breadcrumb, Draft
+from stigmergy.breadcrumbs.queries import Reader
+from stigmergy.breadcrumbs.subscriptions import parse_subscriptions
+from stigmergy.kernel.database import Database
+from stigmergy.kernel.feed import Follower
+from stigmergy.kernel.rules import Rule, put_rule
+from stigmergy.kernel.sqlite import SqliteDatabase
+from stigmergy.kernel.transaction import SHARED, Scope, Transaction
+
+CALLERS = 64
+SUBSCRIPTIONS = 1_000
+ROUNDS = 3
+
+
+def draft(number: int, schema_name: str = "note.v1") -> Draft:
+    return Draft(
+        schema_name=schema_name,
+        title="a note",
+        tags=["bench", f"session:{number % 50}", f"n:{number % 1000}"],
+        context={"n": number, "text": "some words about nothing in particular", "nested": {"a": 1, "b": [1, 2, 3]}},
+    )
+
+
+def rules(candidates: int, condition: str) -> list[Rule]:
+    """A thousand subscriptions, of which so many must be asked about a note, and none fires."""
+    asked = [
+        Rule(
+            id=f"asked{n}", owner="bench", kind="none", collection="breadcrumbs", events=["create"],
+            selector={"schema_name": "note.v1"}, condition=condition.format(n=n),
+        )
+        for n in range(candidates)
+    ]  # fmt: skip
+    others = [
+        Rule(
+            id=f"other{n}", owner="bench", kind="none", collection="breadcrumbs", events=["create"],
+            selector={"schema_name": f"other{n}.v1", "any_tags": ["bench"]},
+        )
+        for n in range(SUBSCRIPTIONS - candidates)
+    ]  # fmt: skip
+    return asked + others
+
+
+async def put_all(tx: Transaction, wanted: list[Rule]) -> None:
+    for rule in wanted:
+        await put_rule(tx, rule)
+
+
+async def creates(database: Database, each: int, tenants: int = 1) -> float:
+    async def caller(number: int) -> None:
+        scope = Scope(f"t{number % tenants}", "mia")
+        for step in range(each):
+            await database.write(commands.create, draft(number * each + step), scope=scope)
+
+    start = time.perf_counter()
+    await asyncio.gather(*(caller(number) for number in range(CALLERS)))
+    return CALLERS * each / (time.perf_counter() - start)
+
+
+async def with_subscriptions(folder: Path) -> bool:
+    title("Creates by 64 callers: durable, 3 tags, 1,000 subscriptions")
+    plans = {
+        "no candidate": (0, "", 1, 15_000),
+        "10 native candidates": (10, "data.context.n < {n} - 100", 1, 10_000),
+        "10 candidates in CEL": (10, "size(title) == {n} + 1000", 1, 5_000),
+        "10 candidates in CEL, 64 tenants": (10, "size(title) == {n} + 1000", 64, 5_000),
+    }
+    kept = True
+    for name, (candidates, condition, tenants, wanted) in plans.items():
+        database = await SqliteDatabase.open(folder / f"{name}.db")
+        await database.write(put_all, rules(candidates, condition), scope=Scope(SHARED))
+        best = max([await creates(database, 100, tenants) for _ in range(ROUNDS)])
+        kept = line(name, best, wanted=wanted) and kept
+        await database.close()
+    return kept
+
+
+async def to_a_reader(folder: Path) -> bool:
+    """From the answer to a write to the moment a follower in the same process has the change."""
+    database = await SqliteDatabase.open(folder / "reader.db")
+    arrived: dict[str, float] = {}
+
+    async def read() -> None:
+        async for change in Follower(database, after=0):
+            arrived[change.id] = time.perf_counter()
+
+    reading = asyncio.create_task(read())
+    waits: list[float] = []
+    for number in range(1_000):
+        made = await database.write(commands.create, draft(number))
+        committed = time.perf_counter()
+        while made.id not in arrived:
+            await asyncio.sleep(0)
+        waits.append(1_000 * max(0.0, arrived[made.id] - committed))
+    reading.cancel()
+    await database.close()
+    return percentiles("From a commit to a handler in process", waits, p50=2.0, p99=10.0)
+
+
+async def assembly(folder: Path, sizes: list[int]) -> bool:
+    title("Context assembly of 10 sources")
+    sources: list[Any] = [{"schema_name": "ask.v1", "role": "trigger"}]
+    sources += [
+        {"schema_name": f"source{n}.v1", "fetch": {"method": "recent", "limit": 5}, "same_tags": ["session:*"][: n % 2]}
+        for n in range(10)
+    ]
+    subscriptions = parse_subscriptions(sources)
+    database = await SqliteDatabase.open(folder / "assembly.db")
+    scope = Scope("main", "mia")
+    size = 0
+    kept = True
+    for wanted in sizes:
+        while size < wanted:
+            await database.write(commands.create_many, [draft(size + n, f"source{n % 10}.v1") for n in range(500)], scope=scope)
+            size += 500
+        trigger: Breadcrumb = await database.write(commands.create, draft(7, "ask.v1"), scope=scope)
+        waits: list[float] = []
+        for _ in range(200):
+            start = time.perf_counter()
+            await database.read(assemble, Reader("mia"), subscriptions, trigger, budget=4_000, scope=scope)
+            waits.append(1_000 * (time.perf_counter() - start))
+        kept = percentiles(f"over {size:,} breadcrumbs", waits, p50=3.0) and kept
+    await database.close()
+    return kept
+
+
+def percentiles(what: str, waits: list[float], p50: float, p99: float | None = None) -> bool:
+    middle, late = median(waits), quantiles(waits, n=100)[98]
+    kept = middle <= p50 and (p99 is None or late <= p99)
+    bounds = f"at most {p50:g}" + (f" and {p99:g}" if p99 else "")
+    print(f"{what:<58} p50 {middle:.2f} ms, p99 {late:.2f} ms  ({bounds} ms: {'kept' if kept else 'MISSED'})", flush=True)
+    return kept
+
+
+async def run(folder: Path, rows: int | None) -> bool:
+    if rows is not None:
+        return await assembly(folder, [10_000, rows])
+    kept = await with_subscriptions(folder)
+    kept = await to_a_reader(folder) and kept
+    return await assembly(folder, [10_000, 100_000]) and kept
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--rows", type=int, help="only this: assembly over so many breadcrumbs")
+    given = arguments.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        sys.exit(0 if asyncio.run(run(Path(folder), given.rows)) else 1)
+
+
+if __name__ == "__main__":
+    main()

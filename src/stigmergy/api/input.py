@@ -1,0 +1,87 @@
+"""What comes in: JSON decoded straight into the type that a route takes, and refused as a whole when any of it is no good.
+
+Of a key that is given twice the last one counts. Refused are NUL in a text, nesting deeper than `DEEPEST`, NaN and infinity,
+lone surrogates, bytes that are not UTF-8, and anything after the document.
+"""
+
+import re
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+from litestar import Request
+from litestar.datastructures import State
+from litestar.exceptions import HTTPException
+
+from stigmergy.breadcrumbs.model import JsonObject
+from stigmergy.errors import Invalid
+
+# Levels of objects and lists. What is stored must be readable from anywhere, and Python's stack is not endless.
+DEEPEST = 100
+
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+_BRACKETS = bytes.maketrans(b"{}", b"[]")
+_NO_BRACKET = bytes(set(range(256)) - set(b"[]{}"))
+
+
+class JsonRequest(Request[Any, Any, State]):
+    """A request whose body is JSON and nothing else."""
+
+    async def json(self) -> Any:
+        kind, _ = self.content_type
+        if kind and kind != "application/json" and not kind.endswith("+json"):
+            raise HTTPException(f"a body is application/json here, not {kind[:100]}", status_code=415)
+        field = self.route_handler.parsed_data_field
+        return decoded(await self.body(), Any if field is None else field.annotation, "body")
+
+
+def decoded(text: bytes, kind: Any, where: str) -> Any:
+    """A JSON document as a value of this type. A fault inside names its place."""
+    try:
+        value = _decoder(kind).decode(text)
+    except msgspec.ValidationError as error:
+        message, _, place = str(error).partition(" - at `$")
+        raise Invalid(message, place.strip("`.") or where) from error
+    except RecursionError:
+        raise _too_deep(where) from None
+    except ValueError as error:  # DecodeError and UnicodeDecodeError are ones
+        raise Invalid(f"this is not JSON ({error})", where, code="malformed") from error
+    if text.count(b"[") + text.count(b"{") > DEEPEST and not is_shallow(text):
+        raise _too_deep(where)
+    if b"\\u0000" in text and _NUL.search(text):
+        raise Invalid("a text may not contain NUL", where)
+    return value
+
+
+def json_object(text: str, where: str) -> JsonObject:
+    """A JSON object that came as the text of a parameter."""
+    return decoded(text.encode("utf-8", "replace"), JsonObject, where)
+
+
+def is_shallow(text: bytes) -> bool:
+    """Whether a JSON document has at most `DEEPEST` levels. Each pass takes the innermost one away."""
+    brackets = _STRING.sub(b"", text).translate(_BRACKETS, _NO_BRACKET)
+    for _ in range(DEEPEST):
+        if not brackets:
+            return True
+        brackets = brackets.replace(b"[]", b"")
+    return not brackets
+
+
+def refuse_nul(request: Request[Any, Any, Any]) -> None:
+    """An address with NUL in it: no id, tag or name has one, and no store takes one."""
+    if "\0" in request.scope["path"]:
+        raise Invalid("an address may not contain NUL", "path")
+    query = request.scope["query_string"]
+    if b"%00" in query or b"\0" in query:
+        raise Invalid("a parameter may not contain NUL", "query")
+
+
+def _too_deep(where: str) -> Invalid:
+    return Invalid(f"at most {DEEPEST} levels of objects and lists are allowed", where, code="too_deep")
+
+
+@lru_cache(256)
+def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(kind)

@@ -1,0 +1,139 @@
+"""The vectors of the tenants that are searched, in memory: one matrix each, searched exactly by NumPy.
+
+The rows are the truth; a matrix is brought up to their stamp before it is asked. What is gone from the rows is dropped when it
+would have been found. Used where the database has no search of its own for vectors.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from stigmergy.breadcrumbs.embeddings import Vectors, as_vector
+from stigmergy.kernel.query import Statement
+from stigmergy.kernel.transaction import Snapshot
+
+# Bytes of all matrices together. The least recently asked go first; one that is larger than this alone is kept alone.
+MOST_BYTES = 1 << 29
+PAGE = 4_096
+
+READ_HEAD = Statement("search_heads.read", "SELECT stamp FROM search_heads WHERE tenant = :tenant")
+READ_VECTORS = Statement(
+    "search_vectors.since",
+    """SELECT id, stamp, model, vector FROM search_vectors WHERE tenant = :tenant AND stamp > :after
+       ORDER BY tenant, stamp LIMIT :limit""",
+)
+WITHOUT_VECTOR = Statement(
+    "search_vectors.gone",
+    """SELECT value FROM {each:ids}
+       WHERE NOT EXISTS (SELECT 1 FROM search_vectors v WHERE v.tenant = :tenant AND v.id = value)""",
+)
+
+Ranked = tuple[str, float]
+"""An id and its score."""
+
+
+class Matrix:
+    """One tenant's vectors by one model. A place that becomes free is taken by the last."""
+
+    def __init__(self, dimensions: int) -> None:
+        self.stamp = 0
+        self.ids: list[str] = []
+        self._places: dict[str, int] = {}
+        self._rows: Vectors = np.zeros((64, dimensions), dtype=np.float32)
+
+    @property
+    def size(self) -> int:
+        return self._rows.nbytes
+
+    def put(self, id: str, vector: Vectors) -> None:
+        place = self._places.get(id)
+        if place is None:
+            place = self._places[id] = len(self.ids)
+            self.ids.append(id)
+            if place == len(self._rows):
+                grown = np.zeros((place * 3 // 2, self._rows.shape[1]), dtype=np.float32)
+                grown[:place] = self._rows
+                self._rows = grown
+        self._rows[place] = vector
+
+    def drop(self, id: str) -> None:
+        place = self._places.pop(id, None)
+        if place is None:
+            return
+        last = self.ids.pop()
+        if last != id:
+            self.ids[place] = last
+            self._places[last] = place
+            self._rows[place] = self._rows[len(self.ids)]
+
+    def nearest(self, wanted: Vectors, many: int, among: Iterable[str] | None) -> list[Ranked]:
+        """The nearest first; equal ones by id, the greatest first."""
+        if among is not None:
+            places = np.array([self._places[id] for id in among if id in self._places], dtype=np.intp)
+            scores = self._rows[places] @ wanted
+        else:
+            places = None
+            scores = self._rows[: len(self.ids)] @ wanted
+        best = np.argpartition(-scores, many)[:many] if many < len(scores) else np.arange(len(scores))
+        found = [(self.ids[int(places[at] if places is not None else at)], float(scores[at])) for at in best]
+        return sorted(found, key=lambda each: (each[1], each[0]), reverse=True)
+
+
+class Memory:
+    """The matrices of one database. Asked from several threads."""
+
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        self._most = most_bytes
+        self._matrices: OrderedDict[tuple[str, str], Matrix] = OrderedDict()
+        self._alone = threading.Lock()
+
+    async def nearest(
+        self, tx: Snapshot, model: str, wanted: Vectors, many: int, among: Sequence[str] | None
+    ) -> list[Ranked]:
+        # held over awaits of tx only, which never suspend where this is used by several threads
+        with self._alone:
+            matrix = self._matrix(tx.tenant, model, len(wanted))
+            as_of = await self._freshen(tx, model, matrix)
+            while True:
+                found = matrix.nearest(wanted, many, among)
+                gone = await self._gone(tx, [id for id, _ in found])
+                if not gone:
+                    return found
+                if as_of != matrix.stamp:
+                    # another reader saw more of the store than this snapshot shows: what it added is not gone
+                    return [each for each in found if each[0] not in gone]
+                for id in gone:
+                    matrix.drop(id)
+
+    def _matrix(self, tenant: str, model: str, dimensions: int) -> Matrix:
+        matrix = self._matrices.setdefault((tenant, model), Matrix(dimensions))
+        self._matrices.move_to_end((tenant, model))
+        while len(self._matrices) > 1 and sum(each.size for each in self._matrices.values()) > self._most:
+            self._matrices.popitem(last=False)
+        return matrix
+
+    async def _freshen(self, tx: Snapshot, model: str, matrix: Matrix) -> int:
+        """Take in what was written since; gives the stamp of this snapshot."""
+        heads = await tx.rows(READ_HEAD)
+        as_of: int = heads[0][0] if heads else 0
+        while matrix.stamp < as_of:
+            rows = await tx.rows(READ_VECTORS, after=matrix.stamp, limit=PAGE)
+            for id, stamp, of, stored in rows:
+                vector = as_vector(stored)
+                if of == model and vector.shape == matrix._rows.shape[1:]:
+                    matrix.put(id, vector)
+                else:
+                    matrix.drop(id)
+                matrix.stamp = stamp
+            if len(rows) < PAGE:
+                matrix.stamp = as_of
+        return as_of
+
+    async def _gone(self, tx: Snapshot, ids: list[str]) -> set[Any]:
+        if not ids:
+            return set()
+        return {row[0] for row in await tx.rows(WITHOUT_VECTOR, ids=msgspec.json.encode(ids).decode())}

@@ -1,0 +1,383 @@
+"""Who may come in, and what they may do: tokens, tenants, and the pages of a browser."""
+
+import base64
+import json
+import os
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from stigmergy.access.commands import revoke_token
+from stigmergy.access.model import Grant, signed
+from stigmergy.api.auth import refuse_open_doors
+from stigmergy.errors import Invalid
+from stigmergy.settings import Settings
+from support.server import COMMAND, SECRET, Server, ServerProcess
+
+NOTE = {"schema_name": "note.v1", "title": "of the first tenant", "context": {"n": 1}}
+HOUR_MS = 3_600_000
+
+
+def code(answer: httpx.Response) -> tuple[int, str]:
+    assert answer.headers["content-type"] == "application/problem+json", answer.text
+    return answer.status_code, answer.json()["code"]
+
+
+def now() -> int:
+    return int(time.time() * 1000)
+
+
+# ---- tokens ----
+
+
+def test_without_a_token_only_what_says_nothing_is_answered(guarded: Server) -> None:
+    client = guarded.client()
+    for path in ("/health", "/openapi.json", "/docs"):
+        assert client.get(path).status_code == 200
+    answer = client.get("/v1/breadcrumbs")
+    assert code(answer) == (401, "unauthorized")
+    assert answer.headers["www-authenticate"] == "Bearer"
+    assert "stigmergy token create" in answer.json()["detail"]
+
+
+def test_a_token_says_who_writes_and_where(guarded: Server) -> None:
+    crumb = guarded.client_of("mia", "read", "write", tenant="acme").post("/v1/breadcrumbs", json=NOTE).json()
+    assert (crumb["owner_id"], crumb["created_by"]) == ("mia", "mia")
+    assert len(guarded.client_of("tom", "read", tenant="acme").get("/v1/breadcrumbs").json()["items"]) == 1
+    assert guarded.client_of("tom", "read").get("/v1/breadcrumbs").json()["items"] == []
+
+
+def forged(server: Server) -> Iterator[tuple[str, str]]:
+    claims = server.claims("mia", "read")
+    good = signed(claims, SECRET)
+    prefix, body, signature = good.split(".")
+    said = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
+    other = base64.urlsafe_b64encode(json.dumps(said | {"tenant": "other"}).encode()).rstrip(b"=").decode()
+    yield "another secret", signed(claims, "another secret for the tests")
+    yield "other claims", f"{prefix}.{other}.{signature}"
+    yield "no signature", f"{prefix}.{body}."
+    yield "no body", f"{prefix}..{signature}"
+    yield "another prefix", f"stx.{body}.{signature}"
+    yield "something after it", f"{good}.x"
+    yield "its padding", f"{prefix}.{body}=.{signature}"
+    yield "nonsense", "nonsense"
+    yield "signs that are not ASCII", "stg.\xe9.\xe9"
+    for cut in (1, 5, len(signature), len(signature) + 1, len(good) - 4):
+        yield f"cut by {cut}", good[:-cut]
+    yield "expired", server.token("mia", "read", expires_at=now() - 1)
+
+
+def test_a_token_that_is_not_whole_and_ours_opens_nothing(guarded: Server) -> None:
+    for name, token in forged(guarded):
+        headers = {"Authorization": f"Bearer {token}".encode("latin-1")}
+        assert code(guarded.client().get("/v1/breadcrumbs", headers=headers)) == (401, "unauthorized"), name
+    for header in ("Bearer", "Bearer ", "Basic bWlhOng=", guarded.token()):
+        assert code(guarded.client().get("/v1/breadcrumbs", headers={"Authorization": header})) == (401, "unauthorized")
+
+
+def test_a_revoked_token_opens_nothing_from_that_moment_on(guarded: Server) -> None:
+    claims = guarded.claims("mia", "read")
+    client = guarded.client(signed(claims, SECRET))
+    assert client.get("/v1/breadcrumbs").status_code == 200
+    guarded.write(revoke_token, claims.id)
+    assert code(client.get("/v1/breadcrumbs")) == (401, "unauthorized")
+
+
+def test_a_token_expires(guarded: Server) -> None:
+    assert guarded.client(guarded.token("mia", expires_at=now() + HOUR_MS)).get("/v1/breadcrumbs").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("grants", "reads", "writes", "operates"),
+    [
+        (["read"], True, False, False),
+        (["write"], False, True, False),
+        (["operate"], False, False, True),
+        (["read", "write"], True, True, False),
+    ],
+)
+def test_a_token_allows_what_it_grants(guarded: Server, grants: list[Grant], reads: bool, writes: bool, operates: bool) -> None:
+    client = guarded.client_of("mia", *grants)
+    for allowed, answer in (
+        (reads, client.get("/v1/breadcrumbs")),
+        (writes, client.post("/v1/breadcrumbs", json=NOTE)),
+        (operates, client.put("/v1/schemas/note.v1", json={})),
+    ):
+        assert answer.is_success if allowed else code(answer) == (403, "forbidden")
+
+
+# ---- tokens of browsers ----
+
+
+def test_a_browser_token_is_for_the_feed_alone_and_for_minutes(guarded: Server) -> None:
+    answer = guarded.client_of("mia", "read", "write", "operate").post("/v1/tokens/browser").raise_for_status().json()
+    assert 0 < answer["expires_in"] <= 300
+    with guarded.client().stream("GET", "/v1/events", params={"token": answer["token"]}) as feed:
+        assert feed.status_code == 200
+    browser = guarded.client(answer["token"])
+    for method, path in (("GET", "/v1/breadcrumbs"), ("POST", "/v1/breadcrumbs"), ("POST", "/v1/tokens/browser")):
+        assert code(browser.request(method, path, json=NOTE)) == (403, "forbidden")
+    assert code(guarded.client().get("/v1/breadcrumbs", params={"token": answer["token"]})) == (401, "unauthorized")
+
+
+def test_a_browser_token_does_not_outlive_the_token_it_was_made_with(guarded: Server) -> None:
+    claims = guarded.claims("mia", "read", expires_at=now() + 60_000)
+    answer = guarded.client(signed(claims, SECRET)).post("/v1/tokens/browser").json()
+    assert answer["expires_in"] <= 60
+    guarded.write(revoke_token, claims.id)
+    assert code(guarded.client().get("/v1/events", params={"token": answer["token"]})) == (401, "unauthorized")
+
+
+def test_a_lasting_token_is_not_taken_from_an_address(guarded: Server) -> None:
+    assert code(guarded.client().get("/v1/events", params={"token": guarded.token()})) == (403, "forbidden")
+
+
+def test_an_open_server_gives_no_tokens(server: Server) -> None:
+    assert code(server.client().post("/v1/tokens/browser")) == (422, "no_secret")
+
+
+# ---- without a secret ----
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "192.168.0.2:8420", "", "["])
+def test_an_open_server_does_not_answer_to_another_name(server: Server, host: str) -> None:
+    answer = server.client().get("/v1/breadcrumbs", headers={"Host": host})
+    assert answer.status_code in (400, 403)
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:1", "127.8.8.8", "[::1]:8420", "LOCALHOST:99"])
+def test_an_open_server_answers_to_the_names_of_this_machine(server: Server, host: str) -> None:
+    assert server.client().get("/v1/breadcrumbs", headers={"Host": host}).status_code == 200
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://localhost:1", "http://127.0.0.1", "x"])
+@pytest.mark.parametrize("kind", ["application/json", "text/plain"])
+def test_a_page_of_another_site_cannot_write_to_an_open_server(server: Server, origin: str, kind: str) -> None:
+    headers = {"Origin": origin, "Content-Type": kind}
+    answer = server.client().post("/v1/breadcrumbs", content=json.dumps(NOTE), headers=headers)
+    assert code(answer) == (403, "forbidden")
+    assert code(server.client().get("/v1/breadcrumbs", headers={"Origin": origin})) == (403, "forbidden")
+    assert server.client().get("/v1/breadcrumbs").json()["items"] == []
+
+
+def test_a_page_of_the_server_itself_may_write(server: Server) -> None:
+    assert server.client().post("/v1/breadcrumbs", json=NOTE, headers={"Origin": server.url}).status_code == 201
+
+
+def test_a_simple_post_of_plain_text_writes_nothing(server: Server) -> None:
+    """Also from a client that sends no Origin."""
+    answer = server.client().post("/v1/breadcrumbs", content=json.dumps(NOTE), headers={"Content-Type": "text/plain"})
+    assert code(answer) == (415, "unsupported_media_type")
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "192.168.0.2", "example.org", "0"])
+def test_no_address_but_loopback_is_served_without_a_secret(host: str) -> None:
+    with pytest.raises(Invalid, match=r"STIGMERGY_SECRET.*stigmergy token create"):
+        refuse_open_doors(Settings(host=host))
+    refuse_open_doors(Settings(host=host, secret=SECRET))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
+def test_loopback_is_served_without_a_secret(host: str) -> None:
+    refuse_open_doors(Settings(host=host))
+
+
+def test_a_short_secret_is_refused() -> None:
+    with pytest.raises(Invalid, match="at least 16"):
+        refuse_open_doors(Settings(secret="short"))
+
+
+def test_the_command_does_not_start_an_open_server_for_everybody(tmp_path: Path) -> None:
+    command = [COMMAND, "serve", "--host", "0.0.0.0", "--port", "0"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert "STIGMERGY_SECRET" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+# ---- pages that the settings name ----
+
+PAGE = "https://app.example"
+
+
+@pytest.fixture
+def called_by_pages(tmp_path: Path) -> Iterator[Server]:
+    with Server(tmp_path / "store.db", secret=SECRET, origins=(PAGE,)) as server:
+        yield server
+
+
+def test_a_browser_may_ask_before_it_calls_without_a_token(called_by_pages: Server) -> None:
+    headers = {
+        "Origin": PAGE,
+        "Access-Control-Request-Method": "PATCH",
+        "Access-Control-Request-Headers": "authorization, content-type, if-match, idempotency-key",
+    }
+    answer = called_by_pages.client().options("/v1/breadcrumbs/x", headers=headers)
+    assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (204, PAGE)
+    assert "PATCH" in answer.headers["access-control-allow-methods"]
+    assert "authorization" in answer.headers["access-control-allow-headers"].lower()
+    refused = called_by_pages.client().options("/v1/breadcrumbs/x", headers=headers | {"Origin": "https://evil.example"})
+    assert refused.status_code == 400
+    assert "access-control-allow-origin" not in refused.headers
+
+
+def test_a_page_can_read_answers_and_errors(called_by_pages: Server) -> None:
+    client = called_by_pages.client_of("mia")
+    good = client.get("/v1/breadcrumbs", headers={"Origin": PAGE})
+    missing = client.get("/v1/breadcrumbs/x", headers={"Origin": PAGE})
+    unknown = client.get("/nowhere", headers={"Origin": PAGE})
+    stranger = called_by_pages.client().get("/v1/breadcrumbs", headers={"Origin": PAGE})
+    assert [each.status_code for each in (good, missing, unknown, stranger)] == [200, 404, 404, 401]
+    for answer in (good, missing, unknown, stranger):
+        assert answer.headers["access-control-allow-origin"] == PAGE
+        assert "etag" in answer.headers["access-control-expose-headers"].lower()
+
+
+def test_a_page_that_was_not_named_cannot_read_anything(called_by_pages: Server) -> None:
+    answer = called_by_pages.client_of("mia").get("/v1/breadcrumbs", headers={"Origin": "https://evil.example"})
+    assert "access-control-allow-origin" not in answer.headers
+
+
+def test_a_named_page_may_call_an_open_server(tmp_path: Path) -> None:
+    with Server(tmp_path / "store.db", origins=(PAGE,)) as server:
+        assert server.client().post("/v1/breadcrumbs", json=NOTE, headers={"Origin": PAGE}).status_code == 201
+        assert code(server.client().get("/v1/breadcrumbs", headers={"Origin": "https://evil.example"})) == (403, "forbidden")
+
+
+# ---- every route ----
+
+BODIES: dict[str, Any] = {
+    "create_breadcrumb": NOTE,
+    "create_breadcrumbs": [NOTE],
+    "replace_breadcrumb": NOTE,
+    "patch_breadcrumb": {"title": "x"},
+    "retag_breadcrumb": {"add": ["x"]},
+    "put_schema": {"ttl_ms": 1_000},
+    "preview_assembly": {"subscriptions": [{"selector": {}, "role": "context"}], "trigger_id": "{id}"},
+}
+# What reads, though its method is a writer's.
+READING = {"create_browser_token", "preview_assembly"}
+
+
+def operations(server: Server) -> Iterator[tuple[str, str, str]]:
+    """Every route there is, from the server's own description."""
+    for path, methods in server.client().get("/openapi.json").json()["paths"].items():
+        for method, operation in methods.items():
+            yield operation["operationId"], method.upper(), path
+
+
+def call(client: httpx.Client, operation: str, method: str, path: str, id: str, name: str) -> httpx.Response:
+    path = path.replace("{id}", id).replace("{name}", name).replace("{version}", "1")
+    body = json.loads(json.dumps(BODIES.get(operation)).replace("{id}", id))
+    if operation == "follow_events":
+        with client.stream(method, path, params={"after": "0"}) as feed:
+            # all that the journal holds comes at once, before anything else
+            text = next(feed.iter_text()) if feed.is_success else feed.read().decode()
+            return httpx.Response(feed.status_code, text=text, headers={"content-type": feed.headers["content-type"]})
+    return client.request(method, path, json=body)
+
+
+def test_no_route_shows_or_changes_anything_of_another_tenant(guarded: Server) -> None:
+    ours = guarded.client_of("mia", tenant="first")
+    id = ours.post("/v1/breadcrumbs", json=NOTE | {"tags": ["of-the-first"]}).json()["id"]
+    ours.put("/v1/schemas/of.the.first", json={"ttl_ms": 5_000}).raise_for_status()
+    before = ours.get(f"/v1/breadcrumbs/{id}/history").json(), ours.get("/v1/schemas/of.the.first").json()
+    walked: set[str] = set()
+    for operation, method, path in operations(guarded):
+        if operation == "replace_breadcrumb":
+            continue  # it makes one of their own with the same id; see below
+        theirs = guarded.client_of("mia", tenant="second")
+        answer = call(theirs, operation, method, path, id, "of.the.first")
+        walked.add(operation)
+        assert "of the first tenant" not in answer.text or operation in BODIES, operation
+        assert "of-the-first" not in answer.text, operation
+        if "{id}" in path or operation == "preview_assembly" or operation in ("get_schema", "delete_schema"):
+            assert code(answer) == (404, "not_found"), operation
+    assert len(walked) >= 15
+    guarded.client_of("mia", tenant="second").put(f"/v1/breadcrumbs/{id}", json=NOTE | {"title": "theirs"}).raise_for_status()
+    assert (ours.get(f"/v1/breadcrumbs/{id}/history").json(), ours.get("/v1/schemas/of.the.first").json()) == before
+
+
+def test_with_a_reading_token_no_route_writes(guarded: Server) -> None:
+    owner, reading = guarded.client_of("mia"), guarded.client_of("mia", "read")
+    id = owner.post("/v1/breadcrumbs", json=NOTE).json()["id"]
+    owner.put("/v1/schemas/note.v1", json={}).raise_for_status()
+    before = guarded.run(guarded.database.tenants()), owner.get("/v1/breadcrumbs").json(), owner.get("/v1/schemas").json()
+    writers = [each for each in operations(guarded) if each[1] != "GET" and each[0] not in READING]
+    assert len(writers) >= 8
+    for operation, method, path in writers:
+        assert code(call(reading, operation, method, path, id, "note.v1")) == (403, "forbidden"), operation
+    assert before == (
+        guarded.run(guarded.database.tenants()),
+        owner.get("/v1/breadcrumbs").json(),
+        owner.get("/v1/schemas").json(),
+    )
+
+
+# ---- the command ----
+
+
+def token_command(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [COMMAND, "token", *arguments],
+        cwd=folder,
+        env=os.environ | {"STIGMERGY_SECRET": SECRET} | environment,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+def test_tokens_are_made_listed_and_revoked_beside_a_running_server(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path, STIGMERGY_SECRET=SECRET) as server, httpx.Client(base_url=server.url) as client:
+        done = token_command(tmp_path, "create", "mia", "--grant", "read", "--grant", "write", "--days", "3", "--note", "[b]x")
+        assert done.returncode == 0, done.stderr
+        token = done.stdout.strip()
+        client.headers["Authorization"] = f"Bearer {token}"
+        assert client.post("/v1/breadcrumbs", json=NOTE).json()["owner_id"] == "mia"
+        (listed,) = json.loads(token_command(tmp_path, "list", "--json").stdout)
+        assert (listed["entity"], listed["grants"], listed["note"]) == ("mia", ["read", "write"], "[b]x")
+        assert token not in json.dumps(listed)
+        assert re.search(r"mia  read, write  until \d{4}-\d\d-\d\d  \[b\]x", token_command(tmp_path, "list").stdout)
+        assert token_command(tmp_path, "revoke", listed["id"]).returncode == 0
+        assert client.get("/v1/breadcrumbs").status_code == 401
+        assert "revoked" in token_command(tmp_path, "list").stdout
+
+
+def test_a_token_is_made_for_a_tenant_and_reads_unless_more_is_said(tmp_path: Path) -> None:
+    done = json.loads(token_command(tmp_path, "create", "mia", "--tenant", "acme", "--json").stdout)
+    assert (done["tenant"], done["grants"]) == ("acme", ["read"])
+    assert token_command(tmp_path, "list").stdout == ""
+    assert done["id"] in token_command(tmp_path, "list", "--tenant", "acme").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "says"),
+    [
+        (["create", "mia", "--days", "0"], 2, "1 to 36,500 days"),
+        (["create", "mia", "--grant", "all"], 2, "all"),
+        (["create", ""], 2, "entity"),
+        (["create", "mia", "--tenant", "a/b"], 2, "tenant"),
+        (["revoke", "none"], 5, "no token none"),
+    ],
+)
+def test_wrong_use_is_one_clear_sentence(tmp_path: Path, arguments: list[str], status: int, says: str) -> None:
+    done = token_command(tmp_path, *arguments)
+    assert done.returncode == status, done.stderr
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_token_needs_the_secret_it_is_signed_with(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "STIGMERGY_SECRET"}
+    command = [COMMAND, "token", "create", "mia"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 2
+    assert "STIGMERGY_SECRET" in done.stderr
