@@ -15,12 +15,14 @@ from stigmergy.errors import StoreClosed
 from stigmergy.kernel.clock import Clock
 from stigmergy.kernel.database import Database
 from stigmergy.kernel.ids import check_tenant
+from stigmergy.kernel.observed import ObservedDatabase
 from stigmergy.kernel.opening import open_database
 from stigmergy.kernel.retention import DAY_MS, Policy, keep_swept
 from stigmergy.kernel.rules import Rule, RuleBook, Starter, put_rule
 from stigmergy.kernel.timers import TimerLoop
 from stigmergy.kernel.transaction import Scope
 from stigmergy.settings import Settings
+from stigmergy.telemetry import Telemetry, open_telemetry
 
 # What the timers of each part do when they are due.
 EFFECTS = {breadcrumb_commands.EXPIRY: breadcrumb_commands.expire}
@@ -42,6 +44,7 @@ class App:
         self.settings = given if store is None else msgspec.structs.replace(given, store=store)
         self.scope = Scope(check_tenant(tenant), entity)
         self.rules = RuleBook()
+        self.telemetry: Telemetry | None = None
         self._clock = clock
         self._database: Database | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -78,7 +81,7 @@ class App:
 
     async def __aenter__(self) -> Self:
         settings = self.settings
-        self._database = database = await open_database(
+        database = await open_database(
             settings.store,
             owner_place=settings.owner_store,
             synchronous=settings.synchronous,
@@ -86,6 +89,10 @@ class App:
             clock=self._clock,
             rules=self.rules,
         )
+        self.telemetry = open_telemetry(settings)
+        if self.telemetry is not None:
+            database = ObservedDatabase(database, self.telemetry)
+        self._database = database
         age = None if settings.keep_days is None else settings.keep_days * DAY_MS
         policy = Policy(max_age_ms=age, max_changes=settings.keep_changes)
         self._tasks = [
@@ -101,3 +108,5 @@ class App:
         if self._database is not None:
             await self._database.close()
             self._database = None
+        if self.telemetry is not None:
+            self.telemetry.close()

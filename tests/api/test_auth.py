@@ -77,7 +77,7 @@ def test_a_token_that_is_not_whole_and_ours_opens_nothing(guarded: Server) -> No
     for name, token in forged(guarded):
         headers = {"Authorization": f"Bearer {token}".encode("latin-1")}
         assert code(guarded.client().get("/v1/breadcrumbs", headers=headers)) == (401, "unauthorized"), name
-    for header in ("Bearer", "Bearer ", "Basic bWlhOng=", guarded.token()):
+    for header in ("Bearer", "Basic bWlhOng=", guarded.token()):
         assert code(guarded.client().get("/v1/breadcrumbs", headers={"Authorization": header})) == (401, "unauthorized")
 
 
@@ -145,25 +145,27 @@ def test_an_open_server_gives_no_tokens(server: Server) -> None:
 # ---- without a secret ----
 
 
-@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "192.168.0.2:8420", "", "["])
-def test_an_open_server_does_not_answer_to_another_name(server: Server, host: str) -> None:
-    answer = server.client().get("/v1/breadcrumbs", headers={"Host": host})
+@pytest.mark.parametrize(
+    "host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "192.168.0.2:8420", "", "["]
+)
+def test_an_open_server_does_not_answer_to_another_name(open_server: Server, host: str) -> None:
+    answer = open_server.client().get("/v1/breadcrumbs", headers={"Host": host})
     assert answer.status_code in (400, 403)
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1:1", "127.8.8.8", "[::1]:8420", "LOCALHOST:99"])
-def test_an_open_server_answers_to_the_names_of_this_machine(server: Server, host: str) -> None:
-    assert server.client().get("/v1/breadcrumbs", headers={"Host": host}).status_code == 200
+def test_an_open_server_answers_to_the_names_of_this_machine(open_server: Server, host: str) -> None:
+    assert open_server.client().get("/v1/breadcrumbs", headers={"Host": host}).status_code == 200
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://localhost:1", "http://127.0.0.1", "x"])
 @pytest.mark.parametrize("kind", ["application/json", "text/plain"])
-def test_a_page_of_another_site_cannot_write_to_an_open_server(server: Server, origin: str, kind: str) -> None:
+def test_a_page_of_another_site_cannot_write_to_an_open_server(open_server: Server, origin: str, kind: str) -> None:
     headers = {"Origin": origin, "Content-Type": kind}
-    answer = server.client().post("/v1/breadcrumbs", content=json.dumps(NOTE), headers=headers)
+    answer = open_server.client().post("/v1/breadcrumbs", content=json.dumps(NOTE), headers=headers)
     assert code(answer) == (403, "forbidden")
-    assert code(server.client().get("/v1/breadcrumbs", headers={"Origin": origin})) == (403, "forbidden")
-    assert server.client().get("/v1/breadcrumbs").json()["items"] == []
+    assert code(open_server.client().get("/v1/breadcrumbs", headers={"Origin": origin})) == (403, "forbidden")
+    assert open_server.client().get("/v1/breadcrumbs").json()["items"] == []
 
 
 def test_a_page_of_the_server_itself_may_write(server: Server) -> None:
@@ -259,7 +261,7 @@ BODIES: dict[str, Any] = {
     "patch_breadcrumb": {"title": "x"},
     "retag_breadcrumb": {"add": ["x"]},
     "put_schema": {"ttl_ms": 1_000},
-    "preview_assembly": {"subscriptions": [{"selector": {}, "role": "context"}], "trigger_id": "{id}"},
+    "preview_assembly": {"subscriptions": [{"schema_name": "note.v1"}], "trigger_id": "{id}"},
 }
 # What reads, though its method is a writer's.
 READING = {"create_browser_token", "preview_assembly"}
@@ -292,7 +294,7 @@ def test_no_route_shows_or_changes_anything_of_another_tenant(guarded: Server) -
     for operation, method, path in operations(guarded):
         if operation == "replace_breadcrumb":
             continue  # it makes one of their own with the same id; see below
-        theirs = guarded.client_of("mia", tenant="second")
+        theirs = guarded.client_of("mia", tenant=f"of-{operation}")
         answer = call(theirs, operation, method, path, id, "of.the.first")
         walked.add(operation)
         assert "of the first tenant" not in answer.text or operation in BODIES, operation

@@ -325,7 +325,11 @@ BODIES: dict[str, tuple[bytes, str, str | None]] = {
         "invalid_hints",
         "transform.k.template",
     ),
-    "a bad rule": (b'{"schema_name": "a", "llm_hints": {"transform": {"k": {"type": "x"}}}}', "invalid_hints", "transform.k.type"),
+    "a bad rule": (
+        b'{"schema_name": "a", "llm_hints": {"transform": {"k": {"type": "x"}}}}',
+        "invalid_hints",
+        "transform.k.type",
+    ),
 }
 
 
@@ -427,6 +431,8 @@ def test_unknown_routes_and_methods_are_problems(open_server: Server) -> None:
         answer = client.request(method, "/v1/breadcrumbs")
         assert answer.status_code == 405
         assert set(answer.headers["allow"].split(", ")) >= {"GET", "POST"}
+    options = client.options("/v1/breadcrumbs/x")
+    assert (options.status_code, options.headers["allow"]) == (204, "DELETE, GET, OPTIONS, PATCH, PUT")
 
 
 def test_an_unexpected_failure_is_a_problem_without_its_traceback(server: Server, caplog: pytest.LogCaptureFixture) -> None:

@@ -17,7 +17,7 @@ from stigmergy.kernel.query import Statement
 from stigmergy.kernel.transaction import Scope, Transaction
 from support.notes import Entry, Note
 from support.stores import OpenStore
-from support.units import PATIENCE, add, broken_on, increment, remove, rewrite, take, until, whole_journal
+from support.units import PATIENCE, add, increment, remove, rewrite, take, until, whole_journal
 
 T = TypeVar("T")
 
@@ -136,7 +136,6 @@ async def test_a_unit_that_changes_a_record_often_shows_every_version(store: Dat
 async def test_a_record_that_is_changed_removed_and_made_again_in_one_unit_keeps_its_last_position(
     store: Database, request: pytest.FixtureRequest
 ) -> None:
-    broken_on(request, "postgres", "the new row gets the seq of the last change that was sent before it")
 
     async def unit(tx: Transaction) -> None:
         note = await add(tx, "n", text="1")

@@ -17,7 +17,7 @@ from stigmergy.kernel.transaction import Snapshot, Transaction
 from support.notes import Entry, Note
 from support.second_process import NEWER, SecondProcess, opened
 from support.stores import SOURCES, OpenStore
-from support.units import PATIENCE, add, broken_on, increment, take, until, whole_journal
+from support.units import PATIENCE, add, increment, take, until, whole_journal
 
 WRITES = 20
 WOKEN_WITHIN = 0.1
@@ -119,7 +119,6 @@ async def test_a_program_older_than_the_schema_keeps_no_books_either(
     store: Database, place: Place, request: pytest.FixtureRequest
 ) -> None:
     """It would claim work that it cannot do."""
-    broken_on(request, "postgres", "a unit that writes no record does not look at the schema")
     await (await opened(*place, NEWER)).close()
     await refused(store, enlist)
     await refused(store, enqueue, "runs", "r")

@@ -31,7 +31,6 @@ async def start_at_once(processes: list[SecondProcess], place: str, owner: str =
     await store.close()
 
 
-@pytest.mark.xfail(reason="SQLite answers busy at once when two switch a new file to WAL together", strict=False)
 async def test_processes_that_start_at_once_on_no_file_all_work(processes: list[SecondProcess], tmp_path: Path) -> None:
     for n in range(ROUNDS):
         await start_at_once(processes, str(tmp_path / f"{n}.db"))

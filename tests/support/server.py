@@ -52,7 +52,7 @@ class Server:
             # a TCP socket by name: of one that is so by default asyncio does not know that it may send at once
             listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
             listening.bind(("127.0.0.1", 0))
-            self.url = "http://127.0.0.1:%d" % listening.getsockname()[1]
+            self.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
             config = uvicorn.Config(
                 self.app, log_config=None, log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=5
             )
@@ -144,7 +144,9 @@ class ServerProcess:
     def kill(self) -> None:
         """kill -9, and wait until it is gone."""
         self.process.kill()
-        self.process.communicate()
+        self.process.wait(PATIENCE)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
 
     def __enter__(self) -> Self:
         return self

@@ -4,8 +4,6 @@ import asyncio
 from collections.abc import AsyncIterable, Callable
 from typing import Any, TypeVar
 
-import pytest
-
 from stigmergy.kernel.database import MAIN, Database
 from stigmergy.kernel.feed import read_page
 from stigmergy.kernel.journal import Change
@@ -67,8 +65,3 @@ async def until(condition: Callable[[], bool]) -> None:
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.001)
 
-
-def broken_on(request: pytest.FixtureRequest, broken: str, reason: str) -> None:
-    """Expect the test to fail on one engine, for a known reason."""
-    if request.getfixturevalue("engine") == broken:
-        request.applymarker(pytest.mark.xfail(reason=reason, strict=True))

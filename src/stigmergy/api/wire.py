@@ -19,17 +19,33 @@ LONGEST_TTL_MS = 100 * 365 * 24 * 3600 * 1000
 Limit = Annotated[int, QueryParameter(ge=1, le=500, description="How many at the most.")]
 
 
+Moment = Annotated[datetime, Meta(tz=True)]
+
+
 def moment(ms: int) -> datetime:
     return datetime.fromtimestamp(ms / 1000, UTC)
 
 
 def milliseconds(at: datetime) -> int:
-    if at.tzinfo is None:
-        raise Invalid("a time needs its offset from UTC, such as a Z at its end", "expires_at")
     ms = int(at.timestamp() * 1000)
     if not 0 <= ms <= LATEST_MS:
         raise Invalid("a time is between the years 1970 and 9999 in UTC", "expires_at")
     return ms
+
+
+class Health(msgspec.Struct):
+    """Whether the store answers."""
+
+    status: str
+    version: str
+    store: str
+
+
+class BrowserToken(msgspec.Struct):
+    """A token for an EventSource, which cannot set headers: `/v1/events?token=…`."""
+
+    token: str
+    expires_in: int
 
 
 class BreadcrumbOut(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -43,14 +59,14 @@ class BreadcrumbOut(msgspec.Struct, kw_only=True, omit_defaults=True):
     audience: Audience
     version: int
     checksum: str
-    created_at: datetime
+    created_at: Moment
     created_by: str
-    updated_at: datetime
+    updated_at: Moment
     updated_by: str
     tags: list[str]
     description: str | None = None
     space_id: str | None = None
-    expires_at: datetime | None = None
+    expires_at: Moment | None = None
     llm_hints: JsonObject | None = None
     hint_errors: list[JsonObject] = []
 
@@ -81,7 +97,7 @@ class DraftIn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     llm_hints: JsonObject | None = None
     audience: Audience = "public"
     space_id: str | None = None
-    expires_at: datetime | None = None
+    expires_at: Moment | None = None
 
 
 def draft(given: DraftIn) -> Draft:
@@ -101,7 +117,7 @@ class PatchIn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     llm_hints: JsonObject | UnsetType | None = UNSET
     audience: Audience | UnsetType = UNSET
     space_id: str | UnsetType | None = UNSET
-    expires_at: datetime | UnsetType | None = UNSET
+    expires_at: Moment | UnsetType | None = UNSET
 
 
 def patch(given: PatchIn) -> Patch:
@@ -130,7 +146,7 @@ class SchemaOut(msgspec.Struct, kw_only=True):
     llm_hints: JsonObject | None
     ttl_ms: int | None
     version: int
-    updated_at: datetime
+    updated_at: Moment
 
 
 class SchemaPage(msgspec.Struct):

@@ -4,16 +4,22 @@ The trigger is the version that fired, whole. A record appears once. What does n
 said so. The same input gives the same bytes.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 
 import msgspec
 
 from stigmergy.breadcrumbs import queries
+from stigmergy.breadcrumbs.formats import RuleFailed
 from stigmergy.breadcrumbs.model import Breadcrumb, JsonObject, Schema
 from stigmergy.breadcrumbs.queries import Reader
+from stigmergy.breadcrumbs.search import LONGEST_TEXT, MOST_HITS, Query, Searcher, search
+from stigmergy.breadcrumbs.search_index import texts_in
 from stigmergy.breadcrumbs.subscriptions import Subscription, in_scope
+from stigmergy.breadcrumbs.templates import Template
 from stigmergy.errors import Invalid
-from stigmergy.kernel.transaction import Snapshot
+from stigmergy.kernel.database import Database
+from stigmergy.kernel.transaction import Scope, Snapshot
 
 CountTokens = Callable[[str], int]
 
@@ -56,6 +62,30 @@ def estimate_tokens(text: str) -> int:
     return (len(text.encode()) + 3) // 4
 
 
+async def gather(
+    database: Database,
+    searcher: Searcher,
+    reader: Reader,
+    subscriptions: Sequence[Subscription],
+    trigger: Breadcrumb,
+    *,
+    scope: Scope,
+    budget: int | None = None,
+    count: CountTokens = estimate_tokens,
+) -> Assembly:
+    """`assemble` where sources may be searched by meaning: what is asked of the index is put to the model first."""
+    texts = await database.read(questions, subscriptions, trigger, scope=scope)
+    asked = {text: await searcher.ask(text) for text in texts}
+    return await database.read(assemble, reader, subscriptions, trigger, budget=budget, count=count, asked=asked, scope=scope)
+
+
+async def questions(tx: Snapshot, subscriptions: Sequence[Subscription], trigger: Breadcrumb) -> list[str]:
+    """The texts that the sources search with a model: each once."""
+    shown = await _shown(tx, {}, trigger)
+    by_meaning = [each for each in subscriptions if each.role == "context" and each.fetch.method in ("vector", "hybrid")]
+    return list(dict.fromkeys(filter(None, (_question(each, shown) for each in by_meaning))))
+
+
 async def assemble(
     tx: Snapshot,
     reader: Reader,
@@ -64,8 +94,10 @@ async def assemble(
     *,
     budget: int | None = None,
     count: CountTokens = estimate_tokens,
+    asked: Mapping[str, Query] | None = None,
 ) -> Assembly:
-    """Gather for a trigger. `trigger` is the version that fired; it is not read again."""
+    """Gather for a trigger. `trigger` is the version that fired; it is not read again. `asked` has the model's answers to
+    `questions`, where there are any."""
     schemas: dict[str, Schema | None] = {}
     shown = await _shown(tx, schemas, trigger)
     spent = count(_text(shown))
@@ -76,7 +108,7 @@ async def assemble(
     sources = [each for each in subscriptions if each.role == "context"]
     # what two sources could show is shown by the more important one
     for subscription in sorted(sources, key=lambda each: -each.priority):
-        for crumb in await _fetch(tx, reader, subscription, trigger):
+        for crumb in await _fetch(tx, reader, subscription, trigger, shown, asked or {}):
             if crumb.id not in used:
                 used.add(crumb.id)
                 part = await _shown(tx, schemas, crumb, subscription.fetch.view)
@@ -91,13 +123,47 @@ async def assemble(
     return Assembly(_laid_out(shown, sources, kept), provenance, total, dropped, missing, required)
 
 
-async def _fetch(tx: Snapshot, reader: Reader, subscription: Subscription, trigger: Breadcrumb) -> list[Breadcrumb]:
+async def _fetch(
+    tx: Snapshot,
+    reader: Reader,
+    subscription: Subscription,
+    trigger: Breadcrumb,
+    shown: JsonObject,
+    asked: Mapping[str, Query],
+) -> list[Breadcrumb]:
     selector = in_scope(subscription, trigger.tags)
+    method = subscription.fetch.method
     if selector is None:
         return []
-    if subscription.fetch.method not in ("latest", "recent"):
-        raise Invalid(f"sources cannot be fetched by {subscription.fetch.method}; use latest or recent", "fetch.method")
+    if method in ("text", "vector", "hybrid"):
+        text = _question(subscription, shown)
+        if not text:
+            return []
+        # one more than wanted: the trigger may well be the nearest to itself
+        limit = min(subscription.limit + 1, MOST_HITS)
+        found = await search(tx, reader, selector, asked.get(text) or Query(text), method=method, limit=limit)
+        return [hit.crumb for hit in found.hits if hit.crumb.id != trigger.id][: subscription.limit]
+    if method not in ("latest", "recent"):
+        raise Invalid(f"sources cannot be fetched by {method}; use latest or recent", "fetch.method")
     return (await queries.find(tx, reader, selector, limit=subscription.limit)).crumbs
+
+
+def _question(subscription: Subscription, shown: JsonObject) -> str:
+    """What a source asks of the index: its template over the trigger's view, or the text of that view. Empty when there is none,
+    or when the template fails: then nothing is found."""
+    if subscription.fetch.query is None:
+        text = "\n".join((shown["title"], *texts_in(shown["context"])))
+    else:
+        try:
+            text = _template(subscription.fetch.query)(shown["context"])
+        except RuleFailed:
+            return ""
+    return text[:LONGEST_TEXT].strip()
+
+
+@lru_cache(256)
+def _template(text: str) -> Template:
+    return Template(text, "fetch.query")
 
 
 async def _shown(

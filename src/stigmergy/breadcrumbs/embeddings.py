@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from stigmergy.errors import EmbedderUnavailable, Invalid
 
-Vectors: TypeAlias = "NDArray[np.float32]"
+Vectors: TypeAlias = NDArray[np.float32]
 
 
 class Embedder(Protocol):
@@ -115,4 +115,5 @@ class OpenAIEmbedder:
 
 def as_vector(stored: bytes | list[float]) -> Vectors:
     """A vector as its row has it: bytes in SQLite, numbers in PostgreSQL."""
-    return cast(Vectors, np.frombuffer(stored, dtype="<f4") if isinstance(stored, bytes) else np.asarray(stored, dtype=np.float32))
+    found = np.frombuffer(stored, dtype="<f4") if isinstance(stored, bytes) else np.asarray(stored, dtype=np.float32)
+    return cast(Vectors, found)

@@ -5,13 +5,13 @@ from typing import Any, NamedTuple
 
 from stigmergy.breadcrumbs import commands, queries
 from stigmergy.breadcrumbs.assembly import Assembly, assemble
+from stigmergy.breadcrumbs.events import Event, event_of, told
 from stigmergy.breadcrumbs.model import Audience, Breadcrumb, Draft, JsonObject, Patch, Schema
 from stigmergy.breadcrumbs.queries import Reader, View, ViewKind
 from stigmergy.breadcrumbs.subscriptions import parse_subscriptions
 from stigmergy.kernel.database import Database
 from stigmergy.kernel.feed import Follower, edges
 from stigmergy.kernel.history import EVERYTHING
-from stigmergy.kernel.journal import Change
 from stigmergy.kernel.selectors import Selector, compile_selector, parse_selector
 from stigmergy.kernel.transaction import Scope, Snapshot, Transaction
 
@@ -101,13 +101,14 @@ class Breadcrumbs:
         """Exactly what an agent with these subscriptions would see, were it triggered by this breadcrumb."""
         return await self._read(_preview, self._reader, parse_subscriptions(subscriptions), trigger_id, budget)
 
-    async def follow(self, selector: Selecting = None, *, after: int | None = None) -> AsyncIterator[Change]:
+    async def follow(self, selector: Selecting = None, *, after: int | None = None) -> AsyncIterator[Event]:
         """Every change that the selector matches, once, in order; from now on, or after a position."""
-        start = (await self._database.read(edges, scope=self._scope)).last if after is None else after
         wanted = compile_selector(_selector(selector)).predicate
-        async for change in Follower(self._database, after=start, scope=self._scope, wanted=wanted, collections=("breadcrumbs",)):
-            if isinstance(change.record, Breadcrumb) and queries.may_see(self._reader, change.record, self._database.clock.now()):
-                yield change
+        start = (await self._database.read(edges, scope=self._scope)).last if after is None else after
+        async for change in Follower(self._database, after=start, scope=self._scope, collections=("breadcrumbs",)):
+            as_what = told(self._reader, wanted, change)
+            if as_what is not None:
+                yield await self._read(event_of, self._reader, change, as_what)
 
     async def _write(self, unit: Any, *args: Any, **kwargs: Any) -> Any:
         return await self._database.write(unit, *args, scope=self._scope, **kwargs)

@@ -7,13 +7,12 @@ would have been found. Used where the database has no search of its own for vect
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from typing import Any
 
-import msgspec
 import numpy as np
 
 from stigmergy.breadcrumbs.embeddings import Vectors, as_vector
-from stigmergy.kernel.query import Statement
+from stigmergy.breadcrumbs.store import as_json
+from stigmergy.kernel.query import Row, Statement
 from stigmergy.kernel.transaction import Snapshot
 
 # Bytes of all matrices together. The least recently asked go first; one that is larger than this alone is kept alone.
@@ -40,14 +39,27 @@ class Matrix:
     """One tenant's vectors by one model. A place that becomes free is taken by the last."""
 
     def __init__(self, dimensions: int) -> None:
+        self.alone = threading.Lock()
         self.stamp = 0
         self.ids: list[str] = []
         self._places: dict[str, int] = {}
         self._rows: Vectors = np.zeros((64, dimensions), dtype=np.float32)
 
     @property
-    def size(self) -> int:
+    def bytes(self) -> int:
         return self._rows.nbytes
+
+    def take_in(self, rows: Iterable[Row], model: str) -> None:
+        """Rows in the order of their stamps. Those that another reader took in meanwhile are passed over."""
+        for id, stamp, of, stored in rows:
+            if stamp <= self.stamp:
+                continue
+            vector = as_vector(stored)
+            if of == model and vector.shape == self._rows.shape[1:]:
+                self.put(id, vector)
+            else:
+                self.drop(id)
+            self.stamp = stamp
 
     def put(self, id: str, vector: Vectors) -> None:
         place = self._places.get(id)
@@ -84,37 +96,37 @@ class Matrix:
 
 
 class Memory:
-    """The matrices of one database. Asked from several threads."""
+    """The matrices of one database. Asked from several threads and tasks: nothing is awaited under a lock."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._most = most_bytes
         self._matrices: OrderedDict[tuple[str, str], Matrix] = OrderedDict()
         self._alone = threading.Lock()
 
-    async def nearest(
-        self, tx: Snapshot, model: str, wanted: Vectors, many: int, among: Sequence[str] | None
-    ) -> list[Ranked]:
-        # held over awaits of tx only, which never suspend where this is used by several threads
-        with self._alone:
-            matrix = self._matrix(tx.tenant, model, len(wanted))
-            as_of = await self._freshen(tx, model, matrix)
-            while True:
+    async def nearest(self, tx: Snapshot, model: str, wanted: Vectors, many: int, among: Sequence[str] | None) -> list[Ranked]:
+        tx.expect_work()
+        matrix = self._matrix(tx.tenant, model, len(wanted))
+        as_of = await self._freshen(tx, model, matrix)
+        while True:
+            with matrix.alone:
                 found = matrix.nearest(wanted, many, among)
-                gone = await self._gone(tx, [id for id, _ in found])
-                if not gone:
-                    return found
+            gone = await self._gone(tx, [id for id, _ in found])
+            if not gone:
+                return found
+            with matrix.alone:
                 if as_of != matrix.stamp:
-                    # another reader saw more of the store than this snapshot shows: what it added is not gone
+                    # another reader has seen more of the store than this snapshot shows: what it put in is not gone
                     return [each for each in found if each[0] not in gone]
                 for id in gone:
                     matrix.drop(id)
 
     def _matrix(self, tenant: str, model: str, dimensions: int) -> Matrix:
-        matrix = self._matrices.setdefault((tenant, model), Matrix(dimensions))
-        self._matrices.move_to_end((tenant, model))
-        while len(self._matrices) > 1 and sum(each.size for each in self._matrices.values()) > self._most:
-            self._matrices.popitem(last=False)
-        return matrix
+        with self._alone:
+            matrix = self._matrices.setdefault((tenant, model), Matrix(dimensions))
+            self._matrices.move_to_end((tenant, model))
+            while len(self._matrices) > 1 and sum(each.bytes for each in self._matrices.values()) > self._most:
+                self._matrices.popitem(last=False)
+            return matrix
 
     async def _freshen(self, tx: Snapshot, model: str, matrix: Matrix) -> int:
         """Take in what was written since; gives the stamp of this snapshot."""
@@ -122,18 +134,13 @@ class Memory:
         as_of: int = heads[0][0] if heads else 0
         while matrix.stamp < as_of:
             rows = await tx.rows(READ_VECTORS, after=matrix.stamp, limit=PAGE)
-            for id, stamp, of, stored in rows:
-                vector = as_vector(stored)
-                if of == model and vector.shape == matrix._rows.shape[1:]:
-                    matrix.put(id, vector)
-                else:
-                    matrix.drop(id)
-                matrix.stamp = stamp
-            if len(rows) < PAGE:
-                matrix.stamp = as_of
+            with matrix.alone:
+                matrix.take_in(rows, model)
+                if len(rows) < PAGE:
+                    matrix.stamp = max(matrix.stamp, as_of)
         return as_of
 
-    async def _gone(self, tx: Snapshot, ids: list[str]) -> set[Any]:
+    async def _gone(self, tx: Snapshot, ids: list[str]) -> set[str]:
         if not ids:
             return set()
-        return {row[0] for row in await tx.rows(WITHOUT_VECTOR, ids=msgspec.json.encode(ids).decode())}
+        return {row[0] for row in await tx.rows(WITHOUT_VECTOR, ids=as_json(ids))}

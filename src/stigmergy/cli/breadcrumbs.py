@@ -23,7 +23,7 @@ from stigmergy.kernel.database import Database
 from stigmergy.kernel.feed import Follower, edges
 from stigmergy.kernel.idempotency import answer_key, claim_key
 from stigmergy.kernel.ids import check_tenant
-from stigmergy.kernel.selectors import Selector
+from stigmergy.kernel.selectors import Selector, compile_selector
 from stigmergy.kernel.transaction import Scope, Snapshot, Transaction
 from stigmergy.settings import load
 
@@ -232,12 +232,10 @@ def feed(
     wanted = Selector(schema_name=schema_name, all_tags=tuple(tag) if tag else None)
 
     async def run() -> None:
-        async with _open(store, tenant, "cli") as (database, scope, crumbs):
+        async with _open(store, tenant, "cli") as (database, scope, _):
             start = (await database.read(edges, scope=scope)).last if after is None else after
-            changes: Any = Follower(database, after=start, scope=scope)
-            if schema_name or tag:
-                changes = crumbs.follow(wanted, after=start)
-            async for change in changes:
+            predicate = compile_selector(wanted).predicate if schema_name or tag else None
+            async for change in Follower(database, after=start, scope=scope, wanted=predicate):
                 if json:
                     sys.stdout.write(msgspec.json.encode(change).decode() + "\n")
                     sys.stdout.flush()

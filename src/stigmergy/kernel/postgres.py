@@ -30,6 +30,7 @@ from stigmergy.kernel.postgres_schema import EVERY_TENANT, Connection, connect, 
 from stigmergy.kernel.postgres_transaction import (
     PostgresSnapshot,
     PostgresTransaction,
+    check_schema,
     drive,
     number_all,
     refuse_reused,
@@ -140,6 +141,8 @@ class _Writer:
             for tx in writing:
                 await drive(connection, tx.settle(self._rules), tx.settle, tx, contextvars.copy_context(), self._schema)
                 point("unit.settled")
+        else:
+            await check_schema(connection, self._schema)  # else the heads tell
         await send_waiting(connection, txs)
         await refuse_reused(connection, txs)
         point("batch.flushed")

@@ -71,7 +71,7 @@ class PostgresBus:
                 finally:
                     connection.terminate()
             except (StoreError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
-                log.warning("the bus lost its connection to PostgreSQL (%s); followers look every %g s", error, self._poll_seconds)
+                log.warning("the bus has no connection to PostgreSQL (%s); followers look every %g s", error, self._poll_seconds)
                 self._ready.set()
                 await asyncio.sleep(min(1.0, self._poll_seconds))
                 self._local.publish_all()

@@ -69,11 +69,14 @@ async def connect(url: str) -> Connection:
         connection.terminate()
         raise translated(error) from error
     except asyncpg.PostgresError as error:
-        await connection.close()
+        connection.terminate()
         raise StoreUnusable(
             f"connected as a role that row-level security does not hold, and {ROLE} cannot be taken on ({error});"
             " run `stigmergy migrate` once as the owner, then connect as a plain role"
         ) from error
+    except BaseException:  # whoever waited for it went away
+        connection.terminate()
+        raise
     return connection
 
 
@@ -109,7 +112,8 @@ async def _migrate(connection: Connection, migrations: Sequence[Migration], now:
     async with connection.transaction():
         await connection.execute(f"SELECT pg_advisory_xact_lock({LOCK})")
         await connection.execute(TABLE)
-        for migration in pending(migrations, await _applied(connection)):
+        missing = pending(migrations, await _applied(connection))
+        for migration in missing:
             for statement in migration.statements(for_postgres):
                 await connection.execute(statement)
             await connection.execute(
@@ -121,7 +125,8 @@ async def _migrate(connection: Connection, migrations: Sequence[Migration], now:
                 now,
             )
             point("migration.applied")
-        await _fence(connection)
+        if missing:  # else another process was faster, and its users write already
+            await _fence(connection)
 
 
 async def _fence(connection: Connection) -> None:

@@ -138,8 +138,7 @@ async def number_all(connection: Connection, txs: Sequence[PostgresTransaction],
     rows = await connection.fetch(TAKE_POSITIONS, list(taken), list(taken.values()))
     point("flush.half")
     heads = {tenant: (seq, rules, shared or 0) for tenant, seq, rules, shared, _ in rows}
-    if rows[0][4] != schema:
-        raise SchemaTooNew("the database was migrated by a newer program; this one no longer writes to it, update it")
+    _refuse_newer(rows[0][4], schema)
     position = {tenant: heads[tenant][0] - count for tenant, count in taken.items()}
     fresh: list[Change] = []
     sent: list[Change] = []
@@ -165,6 +164,15 @@ async def number_all(connection: Connection, txs: Sequence[PostgresTransaction],
         await _restamp(connection, COLLECTIONS[name], list(changes))
 
 
+async def check_schema(connection: Connection, schema: int) -> None:
+    _refuse_newer(await connection.fetchval("SELECT count(*) FROM schema_migrations"), schema)
+
+
+def _refuse_newer(found: int, schema: int) -> None:
+    if found != schema:
+        raise SchemaTooNew("the database was migrated by a newer program; this one no longer writes to it, update it")
+
+
 async def refuse_reused(connection: Connection, txs: Sequence[PostgresTransaction]) -> None:
     """A record made under a key of somebody's choice goes on from its tombstone. One that was buried between the question
     and the insert was not seen: such a unit is run again."""
@@ -181,7 +189,7 @@ async def _restamp(connection: Connection, collection: Collection[Any], changes:
     """Give rows that were written before they were numbered the seq of their last change."""
     last = {(change.tenant, change.id): change for change in changes}
     key = ("tenant", *collection.key)
-    columns = [[getattr(change.record, name) for change in last.values()] for name in (*key, "seq")]
+    columns = [[getattr(change.record, name) for change in last.values()] for name in (*key, "version", "seq")]
     await connection.execute(_restamp_sql(collection), *columns)
 
 
@@ -193,12 +201,12 @@ def _restamp_sql(collection: Collection[Any]) -> str:
     if sql is None:
         key = ("tenant", *collection.key)
         kinds = {field.name: field.type for field in msgspec.structs.fields(collection.record)}
-        types = ("bigint" if _is_int(kinds[name]) else "text" for name in (*key, "seq"))
+        given = (*key, "version", "seq")
+        types = ("bigint" if _is_int(kinds[name]) else "text" for name in given)
         arrays = ", ".join(f"${n}::{kind}[]" for n, kind in enumerate(types, 1))
-        same = " AND ".join(f"{collection.name}.{name} = given.{name}" for name in key)
+        same = " AND ".join(f"{collection.name}.{name} = given.{name}" for name in (*key, "version"))
         sql = _RESTAMP[collection.name] = (
-            f"UPDATE {collection.name} SET seq = given.seq"
-            f" FROM unnest({arrays}) AS given ({', '.join((*key, 'seq'))}) WHERE {same}"
+            f"UPDATE {collection.name} SET seq = given.seq FROM unnest({arrays}) AS given ({', '.join(given)}) WHERE {same}"
         )
     return sql
 

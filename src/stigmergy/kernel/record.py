@@ -13,6 +13,7 @@ from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar, Union,
 
 import msgspec
 
+from stigmergy.errors import Invalid
 from stigmergy.kernel.query import Query, Row, Statement
 
 
@@ -198,7 +199,10 @@ def _codecs(record: type[R]) -> tuple[Callable[[R], Row], Callable[[Row], R]]:
 
 
 def _encode_json(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
+    try:
+        return msgspec.json.encode(value).decode()
+    except (UnicodeEncodeError, OverflowError, RecursionError) as error:
+        raise Invalid(f"a value cannot be written as JSON ({error})", code="invalid_value") from error
 
 
 def _column_kind(annotation: Any) -> tuple[Literal["plain", "bool", "json"], bool]:

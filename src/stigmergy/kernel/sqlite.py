@@ -47,6 +47,10 @@ class SqliteSnapshot(Snapshot):
         self._cursor = cursor
         self._left = statements
 
+    def expect_work(self) -> None:
+        if self._left is not None:
+            raise _TooLong
+
     async def _run(self, statement: Statement, values: Row) -> list[Row]:
         if self._left is not None:
             self._left -= 1

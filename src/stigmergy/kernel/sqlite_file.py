@@ -77,12 +77,25 @@ def prepare(path: Path, migrations: Sequence[Migration], now: int, *, migrate: b
         if missing and not migrate:
             refuse_pending(missing)
         if missing:
-            connection.execute("PRAGMA journal_mode = WAL")
+            _switch_to_wal(connection, busy_seconds)
             _migrate(connection, migrations, now)
     except apsw.Error as error:
         raise translated(error, path) from error
     finally:
         connection.close()
+
+
+def _switch_to_wal(connection: apsw.Connection, busy_seconds: float) -> None:
+    """SQLite does not ask its busy handler here, so two processes that make a file together must be told to wait."""
+    began = time.monotonic()
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except apsw.BusyError:
+            if time.monotonic() - began > busy_seconds:
+                raise
+            time.sleep(0.005)
 
 
 def _check_place(path: Path) -> None:
@@ -99,7 +112,9 @@ def _check_ours(connection: apsw.Connection, path: Path) -> None:
     application = connection.pragma("application_id")
     if application == APPLICATION_ID:
         return
-    tables = connection.execute("SELECT count(*) FROM sqlite_master").get
+    tables = connection.execute("SELECT count(*) FROM sqlite_master WHERE name <> 'schema_migrations'").get
+    if connection.pragma("application_id") == APPLICATION_ID:
+        return  # another process made it between the two looks
     if application != 0 or tables:
         raise StoreUnusable(f"{path} is a SQLite file of another program; choose another name for the store")
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import apsw
 
-from stigmergy.errors import OutcomeUnknown, SchemaTooNew, StigmergyError, StoreClosed
+from stigmergy.errors import Invalid, OutcomeUnknown, SchemaTooNew, StigmergyError, StoreClosed
 from stigmergy.kernel.bus import Bus, changes_topic
 from stigmergy.kernel.clock import Clock
 from stigmergy.kernel.database import foreign_await
@@ -114,6 +114,9 @@ class SqliteTransaction(Transaction):
             if statement.reads_journal:
                 self._batch.flush()
             return self._batch.cursor.execute(statement.sqlite, values).fetchall()
+        except (OverflowError, UnicodeEncodeError) as error:
+            self.failed = Invalid(f"SQLite cannot store a value ({error})", code="invalid_value")
+            raise self.failed from error
         except BaseException as error:
             self.failed = error
             raise

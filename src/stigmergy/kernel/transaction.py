@@ -58,6 +58,9 @@ class Snapshot:
     async def _run(self, statement: Statement, values: Row) -> list[Row]:
         raise NotImplementedError
 
+    def expect_work(self) -> None:
+        """Say that much will be computed here, so that it is done where it holds up no event loop."""
+
     async def rows(self, statement: Statement, **given: Any) -> list[Row]:
         return await self._run(statement, statement.bind(given, self.tenant))
 

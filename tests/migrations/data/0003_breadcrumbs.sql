@@ -2,7 +2,8 @@ INSERT INTO breadcrumbs (tenant, id, owner_id, schema_name, title, description, 
                          expires_at, checksum, created_by, updated_by, version, seq, created_at, updated_at) VALUES
     ('third', 'b1', 'mia', 'note.v1', 'Title', NULL, '["a","b"]', '{"n": 1.5}', NULL, 'private', NULL,
      NULL, 'c', 'mia', 'mia', 1, 1, 1700000000000, 1700000000000);
-INSERT INTO breadcrumb_tags (tenant, tag, seq, id) VALUES ('third', 'a', 1, 'b1'), ('third', 'b', 1, 'b1');
+INSERT INTO breadcrumb_tags (tenant, tag, seq, id, schema_name) VALUES
+    ('third', 'a', 1, 'b1', 'note.v1'), ('third', 'b', 1, 'b1', 'note.v1');
 INSERT INTO schemas (tenant, name, json_schema, llm_hints, ttl_ms, version, seq, created_at, updated_at) VALUES
     ('third', 'note.v1', '{"type": "object"}', NULL, 60000, 1, 2, 1700000000000, 1700000000000);
 INSERT INTO heads (tenant, seq, rules) VALUES ('third', 2, 0);

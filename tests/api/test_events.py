@@ -1,0 +1,568 @@
+"""The feed over server-sent events, as its readers meet it."""
+
+import json
+import queue
+import shutil
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+from httpx_sse import EventSource, ServerSentEvent, connect_sse
+
+from stigmergy.access.commands import revoke_token
+from stigmergy.access.model import signed
+from stigmergy.breadcrumbs.commands import erase
+from stigmergy.kernel.retention import Policy, sweep
+from support.server import PATIENCE, SECRET, Server, ServerProcess
+
+NOTE = {"schema_name": "note.v1", "context": {"n": 1}}
+
+
+def make(client: httpx.Client, **fields: Any) -> str:
+    answer = client.post("/v1/breadcrumbs", json=NOTE | fields)
+    assert answer.status_code == 201, answer.text
+    return answer.json()["id"]
+
+
+@contextmanager
+def following(client: httpx.Client, **params: Any) -> Generator[Iterator[ServerSentEvent]]:
+    headers = {"Last-Event-ID": str(params.pop("last_event_id"))} if "last_event_id" in params else {}
+    with connect_sse(client, "GET", "/v1/events", params=params, headers=headers) as source:
+        source.response.raise_for_status()
+        yield (event for event in source.iter_sse() if event.data)
+
+
+def events(client: httpx.Client, count: int, **params: Any) -> list[dict[str, Any]]:
+    """The data of so many events, of those that are there already."""
+    with following(client, **({"after": "0"} | params)) as feed:
+        return [event.json() for event in islice(feed, count)]
+
+
+def brief(event: dict[str, Any]) -> tuple[str, int]:
+    return event["type"].partition(".")[2], event["version"]
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """For what has no event of its own to wait for."""
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+# ---- what an event says ----
+
+
+def test_an_event_says_what_changed_by_whom_and_why(server: Server) -> None:
+    client = server.client()
+    id = make(client, tags=["x"], llm_hints={"exclude": ["secret"]}, context={"n": 1, "secret": "s"})
+    with following(client, after="0") as feed:
+        event = next(feed)
+    assert (event.id, event.event) == ("1", "breadcrumb.created")
+    data = event.json()
+    assert data.pop("updated_at").endswith("Z")
+    assert data == {
+        "type": "breadcrumb.created",
+        "id": id,
+        "breadcrumb_id": id,
+        "owner_id": "local",
+        "version": 1,
+        "tags": ["x"],
+        "schema_name": "note.v1",
+        "context": {"n": 1},
+        "seq": 1,
+        "cause": None,
+        "actor": "local",
+    }
+
+
+def test_changes_come_as_they_happen_in_order(server: Server) -> None:
+    client = server.client()
+    writer = server.client()
+    with following(client) as feed:
+        until(lambda: server.app.state.feeds.count() == 1)
+        id = make(writer)
+        writer.patch(f"/v1/breadcrumbs/{id}", json={"title": "x"}).raise_for_status()
+        writer.delete(f"/v1/breadcrumbs/{id}").raise_for_status()
+        seen = [next(feed) for _ in range(3)]
+    assert [(event.id, event.event) for event in seen] == [
+        ("1", "breadcrumb.created"),
+        ("2", "breadcrumb.updated"),
+        ("3", "breadcrumb.deleted"),
+    ]
+    assert "context" not in seen[2].json()
+
+
+def test_any_text_comes_through_as_it_is(server: Server) -> None:
+    text = 'a\rb\nc\r\nd\u2028e\u2029f\ufeffg\x85h\x0bi\x1cj"\\ id: 9\n\nevent: x\n\ndata: 😀'
+    client = server.client()
+    make(client, context={text: text}, tags=[text])
+    make(client, context={"after": 1})
+    first, second = events(client, 2)
+    assert (first["context"], first["tags"], second["context"]) == ({text: text}, [text], {"after": 1})
+
+
+# ---- positions ----
+
+
+def test_a_reader_goes_on_after_its_last_event(server: Server) -> None:
+    client = server.client()
+    for n in range(120):
+        make(client, context={"n": n})
+    assert [event["seq"] for event in events(client, 120)] == list(range(1, 121))
+    assert events(client, 1, after="117")[0]["seq"] == 118
+    with following(client, after="1", last_event_id=119) as feed:
+        assert next(feed).id == "120"
+
+
+@pytest.mark.parametrize("position", ["x", "-1", "1.5", "9" * 30])
+def test_a_position_is_a_number(open_server: Server, position: str) -> None:
+    for answer in (
+        open_server.client().get("/v1/events", params={"after": position}),
+        open_server.client().get("/v1/events", headers={"Last-Event-ID": position}),
+    ):
+        assert (answer.status_code, answer.json()["where"]) == (422, "after")
+
+
+def test_nothing_is_missed_or_doubled_when_the_server_is_killed(tmp_path: Path) -> None:
+    """Writers and a reader live through kill -9, again and again; what was acknowledged is seen once."""
+    acknowledged: list[str] = []
+    seen: list[dict[str, Any]] = []
+    port = 0
+    for _ in range(4):
+        with ServerProcess(tmp_path, port=port) as server:
+            port = server.port
+            writer = threading.Thread(target=_write_until_it_dies, args=(server.url, acknowledged))
+            writer.start()
+            wanted = len(seen) + 25
+            with httpx.Client(base_url=server.url, timeout=PATIENCE) as client:
+                last = seen[-1]["seq"] if seen else 0
+                with following(client, last_event_id=last) as feed:
+                    for event in feed:
+                        seen.append(event.json())
+                        if len(seen) == wanted:
+                            server.kill()  # in the middle of writes, and of this stream
+                            break
+            writer.join(PATIENCE)
+    with ServerProcess(tmp_path, port=port) as server, httpx.Client(base_url=server.url, timeout=PATIENCE) as client:
+        rest = make(client)
+        with following(client, last_event_id=seen[-1]["seq"]) as feed:
+            while not seen or seen[-1]["id"] != rest:
+                seen.append(next(feed).json())
+    assert [event["seq"] for event in seen] == list(range(1, len(seen) + 1))
+    assert len({event["id"] for event in seen}) == len(seen)
+    assert set(acknowledged) <= {event["id"] for event in seen}
+    assert len(acknowledged) >= 90
+
+
+def _write_until_it_dies(url: str, acknowledged: list[str]) -> None:
+    with httpx.Client(base_url=url, timeout=PATIENCE) as client:
+        try:
+            while True:
+                acknowledged.append(make(client))
+        except httpx.TransportError:
+            return
+
+
+def test_a_position_that_the_journal_no_longer_reaches_back_to_is_reset(server: Server) -> None:
+    client = server.client()
+    for _ in range(10):
+        make(client)
+    server.run(sweep(server.database, Policy(max_changes=4)))
+    with following(client, after="2") as feed:
+        reset, first = next(feed), next(feed)
+    assert (reset.event, reset.id, reset.json()) == ("reset", "6", {"oldest": 7})
+    assert (first.event, first.id) == ("breadcrumb.created", "7")
+
+
+def test_a_position_ahead_of_the_journal_is_reset(server: Server) -> None:
+    client = server.client()
+    make(client)
+    with following(client, after="1000") as feed:
+        reset, first = next(feed), next(feed)
+    assert (reset.event, reset.json(), first.id) == ("reset", {"oldest": 1}, "1")
+
+
+@pytest.fixture
+def lively(tmp_path: Path) -> Iterator[Server]:
+    with Server(tmp_path / "store.db", heartbeat=0.1) as server:
+        yield server
+
+
+def test_a_heartbeat_moves_the_position_of_a_reader_whom_nothing_concerns(lively: Server) -> None:
+    client = lively.client()
+    with client.stream("GET", "/v1/events", params={"schema_name": "other.v1", "after": "0"}) as feed:
+        blocks = _blocks(feed)
+        assert next(blocks) == "retry: 2000"
+        for n in range(1, 4):
+            make(client)
+            assert any(block == f"id: {n}" for block in islice(blocks, 100))
+
+
+def test_a_heartbeat_comes_while_others_write_without_pause(lively: Server) -> None:
+    client = lively.client()
+    writer = lively.client()
+    enough = threading.Event()
+
+    def write() -> None:
+        while not enough.is_set():
+            make(writer)
+
+    writing = threading.Thread(target=write)
+    with client.stream("GET", "/v1/events", params={"schema_name": "other.v1"}) as feed:
+        blocks = _blocks(feed)
+        next(blocks)
+        writing.start()
+        positions = [int(block.removeprefix("id: ")) for block in islice(blocks, 4)]
+        enough.set()
+        writing.join()
+    assert positions == sorted(positions)
+    assert positions[-1] > positions[0]
+
+
+def _blocks(feed: httpx.Response) -> Iterator[str]:
+    text = ""
+    for part in feed.iter_text():
+        text += part
+        *whole, text = text.split("\n\n")
+        yield from whole
+
+
+# ---- filters ----
+
+
+def test_a_feed_is_filtered(server: Server) -> None:
+    client = server.client()
+    one = make(client, schema_name="a.v1", tags=["x", "y"], context={"n": 1})
+    two = make(client, schema_name="a.v2", tags=["x"], context={"n": 2})
+    client.patch(f"/v1/breadcrumbs/{two}", json={"context": {"n": 3}}).raise_for_status()
+    client.put("/v1/schemas/a.v1", json={"ttl_ms": 9_000_000}).raise_for_status()
+    client.delete(f"/v1/breadcrumbs/{one}").raise_for_status()
+    make(client, schema_name="end", tags=["x", "y", "end"], context={"n": 9})
+
+    def seqs(**params: Any) -> list[int]:
+        found: list[int] = []
+        with following(client, after="0", **params) as feed:
+            for event in feed:
+                found.append(int(event.id))
+                if event.id == "6":
+                    return found
+        return found
+
+    assert seqs() == [1, 2, 3, 4, 5, 6]
+    assert seqs(selector=json.dumps({"schema_name": "end"})) == [6]
+    assert seqs(tag="x") == [1, 2, 3, 5, 6]
+    assert seqs(tag=["x", "y"]) == [1, 5, 6]
+    assert seqs(collection="breadcrumbs") == [1, 2, 3, 5, 6]
+    assert seqs(event="created") == [1, 2, 4, 6]
+    assert seqs(event=["updated", "created"], collection="breadcrumbs") == [1, 2, 3, 6]
+    assert seqs(selector=json.dumps({"context_match": [{"path": "n", "op": "gt", "value": 2}]})) == [3, 6]
+    make(client, schema_name="a.v3")
+    assert [event["seq"] for event in events(client, 4, schema_name="a.*")] == [1, 2, 3, 5]
+
+
+def test_the_view_none_has_no_contexts(server: Server) -> None:
+    client = server.client()
+    make(client)
+    client.put("/v1/schemas/note.v1", json={"llm_hints": {"exclude": ["n"]}}).raise_for_status()
+    crumb, schema = events(client, 2, view="none")
+    assert "context" not in crumb
+    assert "llm_hints" not in schema
+    crumb, schema = events(client, 2)
+    assert crumb["context"] == {}
+    assert (schema["type"], schema["name"], schema["llm_hints"]) == ("schema.created", "note.v1", {"exclude": ["n"]})
+
+
+@pytest.mark.parametrize(
+    ("params", "where"),
+    [
+        ({"collection": "nothing"}, "collection"),
+        ({"event": "create"}, "event"),
+        ({"view": "full"}, "view"),
+        ({"selector": "{"}, "selector"),
+        ({"selector": '{"where": "1 +"}'}, "where"),
+        ({"selector": "{}", "tag": "x"}, "selector"),
+        ({"tag": "\0"}, "query"),
+    ],
+)
+def test_a_bad_filter_is_a_problem_and_no_stream(open_server: Server, params: dict[str, str], where: str) -> None:
+    answer = open_server.client().get("/v1/events", params=params)
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.status_code == 422
+    assert answer.json()["where"].startswith(where)
+
+
+# ---- rights ----
+
+
+def both_ways(server: Server, token: str, act: Callable[[], object], count: int, **params: Any) -> list[list[dict[str, Any]]]:
+    """What a reader is told who follows while it happens, and what one who comes later."""
+    with following(server.client(token), **params) as feed:
+        until(lambda: server.app.state.feeds.count() == 1)
+        act()
+        live = [event.json() for event in islice(feed, count)]
+    until(lambda: server.app.state.feeds.count() == 0)
+    return [live, events(server.client(token), count, **params)]
+
+
+def test_a_private_breadcrumb_is_told_to_its_owner_alone(guarded: Server) -> None:
+    mia = guarded.client_of("mia", "read", "write")
+
+    def act() -> None:
+        id = make(mia, audience="private", schema_name="secret.v1")
+        mia.patch(f"/v1/breadcrumbs/{id}", json={"title": "x"}).raise_for_status()
+        mia.delete(f"/v1/breadcrumbs/{id}").raise_for_status()
+        make(mia, schema_name="end")
+
+    for told in both_ways(guarded, guarded.token("tom", "read"), act, 1):
+        assert [event["schema_name"] for event in told] == ["end"]
+    assert [brief(event) for event in events(guarded.client_of("mia", "read"), 3)] == [
+        ("created", 1),
+        ("updated", 2),
+        ("deleted", 3),
+    ]
+    assert len(events(guarded.client_of("boss"), 4, collection="breadcrumbs")) == 4
+
+
+def test_what_becomes_private_is_deleted_for_the_others_and_says_nothing_of_itself(guarded: Server) -> None:
+    mia = guarded.client_of("mia", "read", "write")
+
+    def act() -> None:
+        id = make(mia)
+        private = {"audience": "private", "context": {"n": "hidden"}, "tags": ["hidden"], "title": "hidden"}
+        mia.patch(f"/v1/breadcrumbs/{id}", json=private).raise_for_status()
+        mia.patch(f"/v1/breadcrumbs/{id}", json={"context": {"n": "hidden again"}}).raise_for_status()
+        mia.delete(f"/v1/breadcrumbs/{id}").raise_for_status()
+        make(mia, schema_name="end")
+
+    token = guarded.token("tom", "read")
+    live, later = both_ways(guarded, token, act, 3, collection="breadcrumbs")
+    # who follows may be told of the creation before or after the right was lost; never of what came then
+    assert [brief(event) for event in live] in (
+        [("created", 1), ("deleted", 2), ("created", 1)],
+        [("deleted", 1), ("deleted", 2), ("created", 1)],
+    )
+    assert [brief(event) for event in later] == [("deleted", 1), ("deleted", 2), ("created", 1)]
+    for event in (*live, *later):
+        assert "hidden" not in json.dumps(event)
+    assert set(later[0]) == set(later[1]) == {"type", "id", "breadcrumb_id", "version", "updated_at", "seq"}
+    assert [brief(event) for event in events(guarded.client(token), 2, event="deleted")] == [("deleted", 1), ("deleted", 2)]
+
+
+def test_a_selector_cannot_ask_what_a_private_version_holds(guarded: Server) -> None:
+    mia = guarded.client_of("mia", "read", "write")
+    id = make(mia, context={"n": 1})
+    mia.patch(f"/v1/breadcrumbs/{id}", json={"audience": "private", "context": {"n": 2}}).raise_for_status()
+    make(mia, context={"n": 2}, schema_name="end")
+    probe = json.dumps({"context_match": [{"path": "n", "op": "eq", "value": 2}]})
+    assert [event["schema_name"] for event in events(guarded.client_of("tom", "read"), 1, selector=probe)] == ["end"]
+
+
+def test_an_erased_body_is_deleted(guarded: Server) -> None:
+    mia = guarded.client_of("mia", "read", "write")
+    id = make(mia, context={"n": "erased"})
+    mia.patch(f"/v1/breadcrumbs/{id}", json={"context": {"n": "erased too"}}).raise_for_status()
+    guarded.write(erase, id)
+    make(mia, schema_name="end")
+    for params in ({}, {"schema_name": "end"}):
+        told = events(guarded.client_of("tom", "read"), 4, **params)
+        assert [brief(event) for event in told] == [("deleted", 1), ("deleted", 2), ("deleted", 3), ("created", 1)]
+        assert "erased" not in json.dumps(told)
+
+
+def test_an_expired_breadcrumb_is_deleted_for_who_comes_later(server: Server) -> None:
+    client = server.client()
+    client.put("/v1/schemas/short.v1", json={"ttl_ms": 1}).raise_for_status()
+    id = make(client, schema_name="short.v1")
+    until(lambda: client.get(f"/v1/breadcrumbs/{id}").status_code == 404)
+    assert [brief(event) for event in events(client, 1, collection="breadcrumbs")] == [("deleted", 1)]
+
+
+def test_what_runs_the_store_is_told_to_operators_alone(guarded: Server) -> None:
+    tom, boss = guarded.token("tom", "read"), guarded.token("boss")
+    make(guarded.client_of("mia", "read", "write"))
+    assert events(guarded.client(boss), 1)[0]["type"] == "token.created"
+    assert events(guarded.client(tom), 1)[0]["type"] == "breadcrumb.created"
+
+
+def test_a_feed_is_one_tenants(guarded: Server) -> None:
+    first = guarded.client_of("mia", tenant="first")
+    second = guarded.client_of("mia", tenant="second")
+    with following(second, collection="breadcrumbs") as feed:
+        until(lambda: guarded.app.state.feeds.count() == 1)
+        make(first, schema_name="theirs")
+        make(second, schema_name="ours", context={})
+        assert next(feed).json()["schema_name"] == "ours"
+
+
+def test_a_stream_ends_with_the_token_that_opened_it(guarded: Server) -> None:
+    claims = guarded.claims("tom", "read")
+    mia = guarded.client_of("mia", "read", "write")
+    with following(guarded.client(signed(claims, SECRET))) as feed:
+        until(lambda: guarded.app.state.feeds.count() == 1)
+        make(mia)
+        assert next(feed).event == "breadcrumb.created"
+        guarded.write(revoke_token, claims.id)
+        make(mia)
+        assert list(feed) == []
+
+
+# ---- connections ----
+
+
+def test_a_cut_connection_frees_what_it_held(server: Server) -> None:
+    feeds = server.app.state.feeds
+    for _ in range(3):
+        sockets = [_raw_feed(server) for _ in range(10)]
+        until(lambda: feeds.count() == 10)
+        for each in sockets:
+            each.close()
+        until(lambda: feeds.count() == 0)
+    assert feeds._shared == {}
+    assert "changes/main" not in server.database.bus._listeners
+
+
+def _raw_feed(server: Server | ServerProcess, buffer: int | None = None) -> socket.socket:
+    connection = socket.socket()
+    if buffer is not None:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+    connection.settimeout(PATIENCE)
+    host = server.url.removeprefix("http://")
+    connection.connect(("127.0.0.1", int(host.rpartition(":")[2])))
+    connection.sendall(f"GET /v1/events?after=0 HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+    return connection
+
+
+@pytest.mark.serial
+def test_slow_readers_do_not_grow_the_servers_memory(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path) as server, httpx.Client(base_url=server.url, timeout=PATIENCE) as client:
+        text = "x" * 100_000
+
+        def write(count: int) -> None:
+            for _ in range(count):
+                client.post("/v1/breadcrumbs", json=NOTE | {"context": {"x": text}}).raise_for_status()
+
+        write(250)  # what the store's own caches take, and a tail's fill
+        slow = [_raw_feed(server, 4_096) for _ in range(20)]
+        write(20)
+        before = psutil.Process(server.process.pid).memory_info().rss
+        write(300)  # 30 MB for each of them
+        grown = psutil.Process(server.process.pid).memory_info().rss - before
+        assert grown < 60 * 1024 * 1024, f"{grown:,} bytes"
+        assert client.get("/health").status_code == 200
+        for each in slow:
+            each.close()
+
+
+def test_a_slow_reader_misses_nothing_once_it_reads(server: Server) -> None:
+    client = server.client()
+    writer = server.client()
+    with following(client, after="0") as feed:
+        for n in range(60):
+            make(writer, context={"n": n, "x": "x" * 50_000})
+        assert [next(feed).json()["context"]["n"] for _ in range(60)] == list(range(60))
+
+
+def test_shutdown_ends_every_stream_at_once(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path) as server, httpx.Client(base_url=server.url, timeout=PATIENCE) as client:
+        ended: queue.Queue[float] = queue.Queue()
+
+        def follow() -> None:
+            with httpx.Client(base_url=server.url, timeout=PATIENCE) as own, following(own) as feed:
+                ready.release()
+                list(feed)
+                ended.put(time.monotonic())
+
+        ready = threading.Semaphore(0)
+        threads = [threading.Thread(target=follow) for _ in range(5)]
+        for thread in threads:
+            thread.start()
+        for _ in threads:
+            assert ready.acquire(timeout=PATIENCE)
+        make(client)
+        stuck = _raw_feed(server, 4_096)
+        start = time.monotonic()
+        server.process.terminate()
+        assert max(ended.get(timeout=PATIENCE) for _ in threads) - start < 2
+        assert server.process.wait(PATIENCE) == 0
+        stuck.close()
+        for thread in threads:
+            thread.join(PATIENCE)
+
+
+def test_a_store_that_closes_ends_its_streams(server: Server) -> None:
+    client = server.client()
+    with following(client) as feed:
+        until(lambda: server.app.state.feeds.count() == 1)
+        server.run(server.database.close())
+        with pytest.raises(httpx.RemoteProtocolError):
+            list(feed)
+    assert client.get("/v1/breadcrumbs").json()["code"] == "store_closed"
+
+
+# ---- the client that most pages use ----
+
+NODE_READER = """
+import { EventSource } from 'eventsource'
+const [url, count] = process.argv.slice(2)
+const seen = []
+const source = new EventSource(url)
+const take = event => {
+  seen.push({ id: event.lastEventId, type: event.type, n: JSON.parse(event.data).context.n })
+  console.log(JSON.stringify(seen.at(-1)))
+  if (seen.length === Number(count)) { source.close() }
+}
+source.addEventListener('breadcrumb.created', take)
+source.addEventListener('error', event => console.log(JSON.stringify({ error: event.code ?? 0 })))
+"""
+
+
+@pytest.fixture(scope="session")
+def node_reader(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        pytest.skip("NODE IS NOT INSTALLED: the feed was not read by the eventsource client")
+    folder = tmp_path_factory.mktemp("node")
+    (folder / "package.json").write_text('{"type": "module", "private": true}')
+    command = ["npm", "install", "--no-audit", "--no-fund", "--silent", "eventsource@4"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=90, check=False)
+    if done.returncode != 0:
+        pytest.skip(f"NPM CANNOT INSTALL: the feed was not read by the eventsource client: {done.stderr[-300:]}")
+    (folder / "reader.js").write_text(NODE_READER)
+    return folder
+
+
+def test_the_eventsource_client_lives_through_a_restart(node_reader: Path, tmp_path: Path) -> None:
+    texts = ["a\nb", "\u2028", "\ufeff", "\r", "😀", "last"]
+    first = ServerProcess(tmp_path)
+    command = ["node", "reader.js", f"{first.url}/v1/events?after=0", str(len(texts))]
+    with subprocess.Popen(command, cwd=node_reader, stdout=subprocess.PIPE, text=True) as reader:
+        assert reader.stdout is not None
+        with first, httpx.Client(base_url=first.url) as client:
+            for text in texts[:3]:
+                make(client, context={"n": text})
+            seen = [json.loads(reader.stdout.readline()) for _ in range(3)]
+        assert "error" in json.loads(reader.stdout.readline())
+        with ServerProcess(tmp_path, port=first.port) as second, httpx.Client(base_url=second.url) as client:
+            for text in texts[3:]:
+                make(client, context={"n": text})
+            rest = [json.loads(line) for line in reader.stdout]
+    assert reader.returncode == 0
+    seen += [each for each in rest if "error" not in each]
+    assert [each["n"] for each in seen] == texts
+    assert [each["id"] for each in seen] == [str(n) for n in range(1, len(texts) + 1)]
+
+
+def test_the_stream_says_what_it_is(server: Server) -> None:
+    with server.client().stream("GET", "/v1/events", headers={"Accept-Encoding": "gzip"}) as feed:
+        EventSource(feed)._check_content_type()
+        assert feed.headers["cache-control"] == "no-store"
+        assert "content-encoding" not in feed.headers

@@ -1,0 +1,103 @@
+"""The server's description of itself, and whether it is true."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from support.server import Server
+
+# Requests are made up from the description, good ones and bad ones; what is not checked, and why:
+EXCLUDED_CHECKS = {
+    "positive_data_acceptance": "a selector, a hint or a cursor is a text or an object with rules that no JSON Schema can say",
+}
+EXCLUDED_OPERATIONS = {
+    "follow_events": "its answer does not end; test_events.py reads it",
+}
+SECONDS = 30
+
+
+def test_made_up_requests_meet_no_5xx_and_nothing_undocumented(guarded: Server, tmp_path: Path) -> None:
+    command = [
+        str(Path(sys.executable).with_name("schemathesis")),
+        "run",
+        f"{guarded.url}/openapi.json",
+        *("--header", f"Authorization: Bearer {guarded.token('mia')}"),
+        *("--checks", "all"),
+        *("--exclude-checks", ",".join(EXCLUDED_CHECKS)),
+        *(part for operation in EXCLUDED_OPERATIONS for part in ("--exclude-operation-id", operation)),
+        *("--max-examples", "40", "--max-time", str(SECONDS), "--generation-deterministic"),
+        "--no-color",
+    ]
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env=os.environ | {"COLUMNS": "120"},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS + 30,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-8_000:] + done.stderr[-2_000:]
+    made_up = re.search(r"(\d+) generated", done.stdout)
+    assert made_up is not None
+    assert int(made_up[1]) > 500
+
+
+def described(server: Server) -> dict[str, Any]:
+    answer = server.client().get("/openapi.json")
+    assert answer.headers["content-type"] == "application/json"
+    return answer.json()
+
+
+def test_every_route_documents_its_problems_and_who_may_come(open_server: Server) -> None:
+    api = described(open_server)
+    assert api["openapi"].startswith("3.1")
+    ids: list[str] = []
+    for path, methods in api["paths"].items():
+        for operation in methods.values():
+            ids.append(operation["operationId"])
+            assert operation["summary"]
+            problems = {status for status in operation["responses"] if status >= "400"}
+            assert problems >= ({"401", "403", "422", "500", "503"} if path.startswith("/v1/") else {"500", "503"})
+            assert operation.get("security") or not path.startswith("/v1/")
+            body = operation.get("requestBody")
+            if body is not None:
+                assert body["content"]["application/json"]["examples"]
+                assert {"413", "415"} <= problems
+    assert len(ids) == len(set(ids)) >= 18
+    for answer in api["components"]["responses"].values():
+        assert answer["content"] == {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+
+
+def test_every_example_is_taken(server: Server) -> None:
+    client = server.client()
+    trigger = "01890a5d-ac96-774b-bcce-b302099a8057"
+    for path, methods in described(server)["paths"].items():
+        for method, operation in sorted(methods.items(), key=lambda each: each[0] == "patch"):
+            content = operation.get("requestBody", {}).get("content", {}).get("application/json")
+            for example in content["examples"].values() if content else ():
+                client.put(f"/v1/breadcrumbs/{trigger}", json={"schema_name": "user.message.v1", "context": {"text": "x"}})
+                answer = client.request(method, path.format(id=trigger, name="user.message.v1"), json=example["value"])
+                assert answer.is_success, answer.text
+
+
+def test_every_reference_leads_somewhere(open_server: Server) -> None:
+    api = described(open_server)
+    text = open_server.client().get("/openapi.json").text
+    for reference in set(re.findall(r'"\$ref":"#/([^"]+)"', text)):
+        place: Any = api
+        for part in reference.split("/"):
+            place = place[part]
+
+
+def test_the_page_for_people_needs_no_other_host(open_server: Server) -> None:
+    answer: httpx.Response = open_server.client().get("/docs")
+    assert answer.headers["content-type"].startswith("text/html")
+    assert "connect-src 'self'" in answer.headers["content-security-policy"]
+    assert "/openapi.json" in answer.text
+    assert not re.search(r"(https?:)?//[a-z]|\bsrc=|@import|url\(", answer.text)
