@@ -59,7 +59,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     sweep_seconds: Annotated[float, _about("How often the server drops what need not be kept any longer.", gt=0)] = 60.0
     telemetry: Annotated[
         Literal["off", "metrics", "all"],
-        _about("`metrics`: `/metrics` in Prometheus' format. `all`: traces too, over OTLP as the OTEL_EXPORTER_OTLP_ variables say."),
+        _about("`metrics`: `/metrics` in Prometheus' format. `all`: traces too, over OTLP as OTEL_EXPORTER_OTLP_… say."),
     ] = "off"
     log_format: Annotated[Literal["text", "json"], _about("How a line of the log looks; `json` is for machines.")] = "text"
     log_level: Annotated[

@@ -14,11 +14,12 @@ from support.server import Server
 # Requests are made up from the description, good ones and bad ones; what is not checked, and why:
 EXCLUDED_CHECKS = {
     "positive_data_acceptance": "a selector, a hint or a cursor is a text or an object with rules that no JSON Schema can say",
+    "use_after_free": "what was deleted keeps its history and its versions, which are read under its id",
 }
 EXCLUDED_OPERATIONS = {
     "follow_events": "its answer does not end; test_events.py reads it",
 }
-SECONDS = 30
+SECONDS = 15
 
 
 def test_made_up_requests_meet_no_5xx_and_nothing_undocumented(guarded: Server, tmp_path: Path) -> None:
@@ -30,7 +31,7 @@ def test_made_up_requests_meet_no_5xx_and_nothing_undocumented(guarded: Server, 
         *("--checks", "all"),
         *("--exclude-checks", ",".join(EXCLUDED_CHECKS)),
         *(part for operation in EXCLUDED_OPERATIONS for part in ("--exclude-operation-id", operation)),
-        *("--max-examples", "40", "--max-time", str(SECONDS), "--generation-deterministic"),
+        *("--max-examples", "20", "--max-time", str(SECONDS), "--generation-deterministic"),
         "--no-color",
     ]
     done = subprocess.run(

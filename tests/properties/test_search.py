@@ -1,4 +1,4 @@
-"""Whatever is written, whoever asks, by whatever method: a search finds what a list by the same selector has, and nothing else."""
+"""Whatever is written and whoever asks: a search finds what a list by the same selector has, and nothing else."""
 
 import asyncio
 import tempfile

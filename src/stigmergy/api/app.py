@@ -11,20 +11,23 @@ from litestar.middleware import DefineMiddleware
 from stigmergy.api.auth import Gate
 from stigmergy.api.feeds import Feeds
 from stigmergy.api.input import JsonRequest, refuse_nul
+from stigmergy.api.observed import Observe, metrics
 from stigmergy.api.problems import HANDLERS
 from stigmergy.api.system import ROUTES, docs, openapi
 from stigmergy.kernel.database import Database
 from stigmergy.settings import Settings
+from stigmergy.telemetry import Telemetry
 
 
-def create_app(database: Database, settings: Settings | None = None) -> Litestar:
+def create_app(database: Database, settings: Settings | None = None, telemetry: Telemetry | None = None) -> Litestar:
     """The application over an open database, which stays its caller's to close."""
     settings = settings or Settings()
     gate = DefineMiddleware(Gate, database=database, secret=settings.secret, origins=settings.origins)
+    observe = [DefineMiddleware(Observe, telemetry=telemetry)] if telemetry is not None else []
     return Litestar(
-        route_handlers=[*ROUTES, openapi, docs],
-        middleware=[gate],
-        state=State({"database": database, "settings": settings, "feeds": Feeds(database)}),
+        route_handlers=[*ROUTES, openapi, docs, metrics],
+        middleware=[*observe, gate],
+        state=State({"database": database, "settings": settings, "feeds": Feeds(database), "telemetry": telemetry}),
         request_class=JsonRequest,
         before_request=_first,
         exception_handlers=HANDLERS,

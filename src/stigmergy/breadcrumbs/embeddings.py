@@ -59,9 +59,12 @@ class WordLlama:
 
 
 def _load_wordllama() -> Any:
-    package: Any = importlib.import_module("wordllama")  # slow to import, so only where it is used
-    # the model and its tokenizer are in the package; it looks for the tokenizer in the cache folder only
-    return package.WordLlama.load(cache_dir=Path(package.__file__).parent, disable_download=True)
+    try:
+        package: Any = importlib.import_module("wordllama")  # slow to import, so only where it is used
+        # the model and its tokenizer are in the package; it looks for the tokenizer in the cache folder only
+        return package.WordLlama.load(cache_dir=Path(package.__file__).parent, disable_download=True)
+    except (ImportError, OSError) as error:
+        raise EmbedderUnavailable(f"wordllama cannot be loaded ({error}); install it again, or set another embedder") from error
 
 
 class _Embedding(msgspec.Struct):

@@ -163,6 +163,8 @@ async def index_stale(database: Database, embedder: Embedder, seconds: float = P
             await fill_all(database, embedder)
         except StigmergyError as error:
             log.warning("the search index could not be filled: %s", error)
+        except Exception:  # an embedder may be anybody's; it does not end the filling
+            log.exception("the search index could not be filled")
         await database.clock.sleep(seconds)
 
 

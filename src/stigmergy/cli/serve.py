@@ -1,7 +1,6 @@
 """`stigmergy serve`: the engine and its API in one process."""
 
 import asyncio
-import logging
 import signal
 import socket
 import sys
@@ -18,6 +17,12 @@ from stigmergy.api.auth import refuse_open_doors
 from stigmergy.app import App
 from stigmergy.cli.store import Store, out
 from stigmergy.settings import Settings, load
+from stigmergy.telemetry import set_up_logs
+
+try:
+    import uvloop
+except ImportError:  # not to be had on Windows
+    uvloop = None
 
 # Threads give way to each other after this long. At Python's 5 ms a busy event loop holds the writer thread up for as long
 # at every statement.
@@ -33,14 +38,15 @@ def serve(
     """Serve the API, on the address that it prints. Brings the store up to date first. Ctrl-C ends it in good order."""
     settings = load({"store": store, "host": host, "port": port})
     sys.setswitchinterval(SWITCH_SECONDS)
-    logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    asyncio.run(_serve(settings))
+    set_up_logs(settings)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop if uvloop is not None else None) as runner:
+        runner.run(_serve(settings))
 
 
 async def _serve(settings: Settings) -> None:
     refuse_open_doors(settings)
     async with App(settings=settings) as app:
-        api = create_app(app.database, settings)
+        api = create_app(app.database, settings, app.telemetry)
         config = uvicorn.Config(api, host=settings.host, port=settings.port, log_level="warning", server_header=False)
         await _Server(config, settings.store, lambda: end_feeds(api)).serve()
 
