@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from stigmergy.kernel.database import Database
 from stigmergy.kernel.feed import read_page
 from stigmergy.kernel.journal import Change
@@ -149,3 +151,28 @@ async def test_a_rolled_back_rule_is_not_remembered(store: Database) -> None:
     await asyncio.gather(store.write(rule_and_fail), store.write(other_rule), store.write(add, "x"), return_exceptions=True)
     await store.write(add, "x")
     assert not [c for c in await changes(store) if c.collection == "entries"]
+
+
+async def test_a_unit_that_fails_does_not_have_every_rule_compiled_again(
+    store: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = 0
+
+    async def counted(tx: Transaction, *args: object, **kwargs: object) -> list[object]:
+        nonlocal asked
+        asked += 1
+        return await find(tx, *args, **kwargs)  # type: ignore[arg-type]
+
+    async def fails(tx: Transaction) -> None:
+        await add(tx)
+        raise LookupError("no")
+
+    await store.write(put_rule, rule("r", condition="text == 'never'"))
+    await store.write(add)
+    find = Transaction.find
+    monkeypatch.setattr(Transaction, "find", counted)
+    for _ in range(5):
+        with pytest.raises(LookupError):
+            await store.write(fails)
+        await store.write(add)
+    assert asked == 0

@@ -127,7 +127,7 @@ class Follower:
                     self._sent = time.monotonic()
                     # an id alone: no event, but the follower's position moves on
                     yield b"id: %d\n\n" % self._cursor
-                if self._cursor == before:
+                if self._cursor in (before, shared.tail.cursor):
                     left = self._sent + self._feeds.heartbeat - time.monotonic()
                     await listener.heard_within(max(left, 0))
                 else:

@@ -4,7 +4,7 @@ What it may not see it is not told. What it could see and may not see any longer
 nothing but its id, its version and its position.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -50,9 +50,9 @@ def told(reader: Reader, wanted: Predicate, change: Change) -> Told | None:
 
 
 def _holds(wanted: Predicate, change: Change) -> bool:
-    seen: object = Seen(change)
+    seen: Any = Seen(change)
     try:
-        return bool(wanted(seen))  # pyright: ignore[reportArgumentType]  # a change's record has what a subject has
+        return bool(wanted(seen))
     except ConditionFailed:
         return False
 

@@ -51,7 +51,6 @@ class View(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     created_by: str
     updated_by: str
     checksum: str
-    seq: int
     audience: str
     tags: list[str] = msgspec.field(default_factory=list[str])
     description: str | None = None
@@ -244,6 +243,5 @@ def _view(crumb: Breadcrumb, context: JsonObject, errors: list[JsonObject], hint
         created_by=crumb.created_by,
         updated_by=crumb.updated_by,
         checksum=crumb.checksum,
-        seq=crumb.seq,
         hint_errors=errors,
     )

@@ -27,6 +27,8 @@ except ImportError:  # not to be had on Windows
 # Threads give way to each other after this long. At Python's 5 ms a busy event loop holds the writer thread up for as long
 # at every statement.
 SWITCH_SECONDS = 0.00005
+# How long requests that are under way may take once the server was told to end; a reader that does not read is cut off then.
+SHUTDOWN_SECONDS = 5
 
 
 def serve(
@@ -47,7 +49,14 @@ async def _serve(settings: Settings) -> None:
     refuse_open_doors(settings)
     async with App(settings=settings) as app:
         api = create_app(app.database, settings, app.telemetry)
-        config = uvicorn.Config(api, host=settings.host, port=settings.port, log_level="warning", server_header=False)
+        config = uvicorn.Config(
+            api,
+            host=settings.host,
+            port=settings.port,
+            log_level="warning",
+            server_header=False,
+            timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+        )
         await _Server(config, settings.store, lambda: end_feeds(api)).serve()
 
 

@@ -117,7 +117,6 @@ class _Writer:
         return not isinstance(error, OutcomeUnknown) and (isinstance(error, _LOST) or self._broken)
 
     async def _roll_back(self) -> None:
-        self._rules.forget()
         if self._connection is not None and not self._connection.is_closed():
             try:
                 await self._connection.execute("ROLLBACK")

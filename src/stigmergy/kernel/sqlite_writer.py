@@ -58,6 +58,7 @@ class Batch:
         self.moved: set[str] = set()
         self.rows: list[Row] = []
         self.topics: set[str] = set()
+        self.moved_rules = False
         # the rows written inside the savepoint of the unit that runs, should it be rolled back
         self._flushed: list[Row] = []
 
@@ -141,6 +142,7 @@ class SqliteTransaction(Transaction):
             self._batch.rows.append(change_row(change))
             if change.collection == "rules":
                 self._batch.head(self.tenant).rules = change.seq
+                self._batch.moved_rules = True
         self._batch.moved.add(self.tenant)
 
     async def rule_versions(self) -> RuleVersions:
@@ -275,18 +277,18 @@ class Writer:
             batch.flush()
             point("batch.flushed")
         except BaseException as error:
-            self._lose(jobs, self._known(error))
+            self._lose(jobs, self._known(error), batch)
             return
         try:
             self._cursor.execute("COMMIT")
         except apsw.ConstraintError as error:
-            self._lose(jobs, translated(error, self._path))
+            self._lose(jobs, translated(error, self._path), batch)
             if len(jobs) > 1:
                 self._each_alone(jobs)
             return
         except apsw.Error as error:
             known = translated(error, self._path, committing=True)
-            self._lose(jobs, known)
+            self._lose(jobs, known, batch)
             if isinstance(known, OutcomeUnknown):
                 self.dead = StoreClosed(f"{self._path} is closed: the disk failed during a commit; check it, then restart")
             return
@@ -344,14 +346,15 @@ class Writer:
     def _known(self, error: BaseException) -> BaseException:
         return translated(error, self._path) if isinstance(error, apsw.Error) else error
 
-    def _lose(self, jobs: Iterable[Job], error: BaseException) -> None:
+    def _lose(self, jobs: Iterable[Job], error: BaseException, batch: Batch) -> None:
         """Nothing of the batch is there (or nobody can tell): say so to all of it."""
         for job in jobs:
             job.error = job.error or error
         if self._connection.in_transaction:
             self._cursor.execute("ROLLBACK")
         self._heads.clear()
-        self._rules.forget()
+        if batch.moved_rules:  # else what is compiled is of positions that are committed
+            self._rules.forget()
 
     def _answer(self, jobs: list[Job]) -> None:
         by_loop: dict[asyncio.AbstractEventLoop, list[Job]] = {}

@@ -1,0 +1,26 @@
+from types import TracebackType
+from typing import Self
+
+from stigmergy.client._async.breadcrumbs import Breadcrumbs
+from stigmergy.client._async.http import Http
+from stigmergy.client.calls import server_headers, server_url
+
+TIMEOUT_SECONDS = 30.0
+
+
+class Stigmergy:
+    """`async with Stigmergy("http://127.0.0.1:8420", token) as stigmergy:` talks to a server. One may serve a whole program."""
+
+    def __init__(self, url: str, token: str | None = None, *, timeout: float = TIMEOUT_SECONDS) -> None:
+        self.url = server_url(url)
+        self._http = Http(self.url, server_headers(token), timeout)
+        self.breadcrumbs = Breadcrumbs(self._http)
+
+    async def close(self) -> None:
+        await self._http.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()

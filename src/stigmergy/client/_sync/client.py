@@ -1,0 +1,27 @@
+# Made from ../_async/client.py by scripts/generate_client.py; `make fix` makes it again.
+from types import TracebackType
+from typing import Self
+
+from stigmergy.client._sync.breadcrumbs import SyncBreadcrumbs
+from stigmergy.client._sync.http import Http
+from stigmergy.client.calls import server_headers, server_url
+
+TIMEOUT_SECONDS = 30.0
+
+
+class SyncStigmergy:
+    """`with SyncStigmergy("http://127.0.0.1:8420", token) as stigmergy:` talks to a server. One may serve a whole program."""
+
+    def __init__(self, url: str, token: str | None = None, *, timeout: float = TIMEOUT_SECONDS) -> None:
+        self.url = server_url(url)
+        self._http = Http(self.url, server_headers(token), timeout)
+        self.breadcrumbs = SyncBreadcrumbs(self._http)
+
+    def close(self) -> None:
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()

@@ -1,0 +1,67 @@
+# Made from ../_async/http.py by scripts/generate_client.py; `make fix` makes it again.
+"""The connection to a server: one call after the other, and streams."""
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import httpx
+
+from stigmergy.breadcrumbs.events import Event
+from stigmergy.client import wire
+from stigmergy.client.attempts import Attempts
+from stigmergy.client.calls import Call
+from stigmergy.client.feed import SILENCE_SECONDS, Following
+from stigmergy.errors import StoreClosed
+
+
+class Http:
+    def __init__(self, url: str, headers: Mapping[str, str], timeout: float) -> None:
+        self._url = url
+        self._client = httpx.Client(base_url=url, headers=headers, timeout=timeout)
+        self._stream_timeout = httpx.Timeout(timeout, read=max(timeout, SILENCE_SECONDS))
+
+    def call(self, call: Call) -> Any:
+        """The body of the answer; None when it has none."""
+        content = call.content
+        attempts = Attempts(call, self._url)
+        while True:
+            try:
+                answer = self._opened.request(call.method, call.path, params=call.params, content=content, headers=call.headers)
+            except httpx.RequestError as error:
+                pause = attempts.failed(error)
+            else:
+                if answer.is_success:
+                    return wire.decoded(answer.content, Any) if answer.content else None
+                pause = attempts.refused(answer)
+            time.sleep(pause)
+
+    def follow(self, call: Call, after: int | None) -> Iterator[Event]:
+        """The events of a feed, over as many connections as it takes."""
+        following = Following(call, self._url, after)
+        while True:
+            try:
+                with self._opened.stream(
+                    call.method, call.path, params=call.params, headers=following.headers, timeout=self._stream_timeout
+                ) as answer:
+                    if answer.is_success:
+                        following.connected()
+                        for chunk in answer.iter_bytes():
+                            for event in following.read(chunk):
+                                yield event
+                        pause = following.ended()
+                    else:
+                        answer.read()
+                        pause = following.refused(answer)
+            except httpx.RequestError as error:
+                pause = following.failed(error)
+            time.sleep(pause)
+
+    @property
+    def _opened(self) -> httpx.Client:
+        if self._client.is_closed:
+            raise StoreClosed("this client was closed; make a new one")
+        return self._client
+
+    def close(self) -> None:
+        self._client.close()
