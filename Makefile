@@ -25,6 +25,7 @@ check: $(READY) ## lint, format, types and the direction of imports
 	$(BIN)/lint-imports --no-logo
 
 fix: $(READY) ## what can be repaired and made by itself
+	$(BIN)/python scripts/generate_client.py
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 	$(BIN)/python scripts/generate_docs.py

@@ -19,7 +19,6 @@ from pathlib import Path
 
 import msgspec
 import uvloop
-
 from report import line, title
 
 COMMAND = str(Path(sys.executable).with_name("stigmergy"))

@@ -75,7 +75,7 @@ def forged(server: Server) -> Iterator[tuple[str, str]]:
 
 def test_a_token_that_is_not_whole_and_ours_opens_nothing(guarded: Server) -> None:
     for name, token in forged(guarded):
-        headers = {"Authorization": f"Bearer {token}".encode("latin-1")}
+        headers = {b"Authorization": f"Bearer {token}".encode("latin-1")}
         assert code(guarded.client().get("/v1/breadcrumbs", headers=headers)) == (401, "unauthorized"), name
     for header in ("Bearer", "Basic bWlhOng=", guarded.token()):
         assert code(guarded.client().get("/v1/breadcrumbs", headers={"Authorization": header})) == (401, "unauthorized")

@@ -18,7 +18,8 @@ AGENT = Reader("agent")
 
 
 async def put(store: Database, schema_name: str, *, tenant: str = "main", **fields: Any) -> Breadcrumb:
-    draft = Draft(**{"schema_name": schema_name, "title": schema_name} | fields)
+    given: dict[str, Any] = {"schema_name": schema_name, "title": schema_name} | fields
+    draft = Draft(**given)
     return await store.write(commands.create, draft, scope=Scope(tenant, "mia"))
 
 

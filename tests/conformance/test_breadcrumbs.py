@@ -26,7 +26,8 @@ AS_TOM = Reader("tom")
 
 
 async def create(store: Database, scope: Scope = MIA, **fields: Any) -> Breadcrumb:
-    return await store.write(commands.create, Draft(**{"schema_name": "note.v1", "title": "a note"} | fields), scope=scope)
+    given: dict[str, Any] = {"schema_name": "note.v1", "title": "a note"} | fields
+    return await store.write(commands.create, Draft(**given), scope=scope)
 
 
 async def names(store: Database, selector: dict[str, Any], reader: Reader = AS_MIA, **more: Any) -> list[str]:

@@ -2,11 +2,8 @@
 
 import asyncio
 import hashlib
-import json
 import re
-from collections.abc import AsyncIterator, Iterator, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,14 +11,14 @@ import pytest
 
 from stigmergy.breadcrumbs import commands, search_index
 from stigmergy.breadcrumbs.assembly import gather
-from stigmergy.breadcrumbs.embeddings import OpenAIEmbedder, Vectors, WordLlama, normalised
+from stigmergy.breadcrumbs.embeddings import Vectors, normalised
 from stigmergy.breadcrumbs.model import Breadcrumb, Draft, Patch, Schema
 from stigmergy.breadcrumbs.queries import Reader
 from stigmergy.breadcrumbs.search import Hits, Method, Query, Searcher, search
 from stigmergy.breadcrumbs.search_index import fill, fill_all, index_stale
 from stigmergy.breadcrumbs.search_memory import Memory
 from stigmergy.breadcrumbs.subscriptions import parse_subscriptions
-from stigmergy.errors import EmbedderUnavailable, Invalid
+from stigmergy.errors import Invalid
 from stigmergy.kernel.clock import ManualClock
 from stigmergy.kernel.database import Database
 from stigmergy.kernel.query import Statement
@@ -390,68 +387,3 @@ async def test_sources_are_searched_with_the_trigger_or_with_a_template_over_it(
     assert await seen(method="hybrid", query="{{ context.missing }}") == []
     with pytest.raises(Invalid, match=r"fetch\.query"):
         await seen(method="hybrid", query="{{")
-
-
-class _Endpoint(BaseHTTPRequestHandler):
-    def do_POST(self) -> None:
-        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        status = {"refused": 400, "busy": 429}.get(request["input"][0], 200)
-        rows = [{"index": place, "embedding": [len(text), 1.0]} for place, text in enumerate(request["input"])]
-        if self.headers.get("Authorization") != "Bearer k":
-            status = 401
-        body = json.dumps({"data": rows[::-1]}).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
-
-
-@pytest.fixture
-def endpoint() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Endpoint)
-    thread = Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}/v1"
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-@pytest.fixture
-async def openai(endpoint: str) -> AsyncIterator[OpenAIEmbedder]:
-    embedder = OpenAIEmbedder(endpoint, "m", 2, key="k")
-    yield embedder
-    embedder.close()
-
-
-async def test_an_endpoint_embeds_in_the_order_asked(openai: OpenAIEmbedder) -> None:
-    rows = openai.embed(["abc", ""])
-    assert np.allclose(rows, normalised([[3, 1], [0, 1]]))
-    assert openai.embed([]).shape == (0, 2)
-
-
-async def test_an_endpoint_that_fails_says_whether_to_try_again(openai: OpenAIEmbedder, endpoint: str) -> None:
-    with pytest.raises(Invalid):
-        openai.embed(["refused"])
-    with pytest.raises(EmbedderUnavailable, match="429"):
-        openai.embed(["busy"])
-    for wrong, message in (
-        (OpenAIEmbedder(endpoint, "m", 2), "401"),
-        (OpenAIEmbedder(endpoint, "m", 3, key="k"), "dimensions"),
-        (OpenAIEmbedder("http://127.0.0.1:9", "m", 2), "cannot be reached"),
-    ):
-        with pytest.raises(EmbedderUnavailable, match=message):
-            wrong.embed(["x"])
-        wrong.close()
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-async def test_the_default_model_knows_what_words_mean() -> None:
-    model = WordLlama()
-    rows = model.embed(["a cat on the sofa", "a kitten on the couch", "interest rates of the central bank", "", "🎉"])
-    assert rows.shape == (5, model.dimensions)
-    assert rows[0] @ rows[1] > rows[0] @ rows[2]
-    assert np.isfinite(rows).all()

@@ -1,7 +1,6 @@
 """An answer that is an error, as the error that a store in the same program would have raised."""
 
 from collections.abc import Iterator
-from typing import cast
 
 import httpx
 import msgspec
@@ -58,5 +57,5 @@ BY_CODE = {each.code: each for each in (*_all(StigmergyError), Forbidden, Unauth
 
 
 def lost(error: httpx.RequestError, url: str) -> StoreUnavailable:
-    said = str(cast(object, error)) or type(error).__name__
+    said = str(error) or type(error).__name__
     return StoreUnavailable(f"{url} cannot be reached ({said}); is the server running, and is this its address?")

@@ -1,7 +1,7 @@
 """Between the shapes on the wire and ours: there a time is ISO 8601 and a cursor a text, here both are integers."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 from msgspec import UNSET
@@ -81,7 +81,7 @@ def views(items: Any) -> list[View]:
 def listed(page: Any) -> Listed:
     fields = _converted(page, JsonObject)
     cursor = fields.get("cursor")
-    return Listed(views(fields.get("items")), None if cursor is None else _converted(cursor, int))
+    return Listed(views(fields.get("items")), None if cursor is None else _converted(cursor, int, strict=False))
 
 
 def schema(fields: Any) -> Schema:
@@ -98,6 +98,11 @@ def event(name: str, data: bytes) -> Event | None:
     return None if kind is None else _converted(decoded(data, JsonObject) | {"event": kind}, Event)
 
 
+def body(text: bytes) -> Any:
+    """What an answer holds; None when it is empty."""
+    return decoded(text, object) if text else None
+
+
 def decoded(text: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(text, type=kind)
@@ -105,16 +110,17 @@ def decoded(text: bytes, kind: type[T]) -> T:
         raise _foreign(error) from error
 
 
-def _converted(value: Any, kind: type[T]) -> T:
+def _converted(value: Any, kind: type[T], *, strict: bool = True) -> T:
     try:
         if isinstance(value, dict):
-            value = {name: _read_time(name, each) for name, each in value.items()}  # pyright: ignore[reportUnknownVariableType]
-        return msgspec.convert(value, kind, strict=False)
+            fields = cast(JsonObject, value)
+            value = {name: _read_time(name, each) for name, each in fields.items()}
+        return msgspec.convert(value, kind, strict=strict)
     except ValueError as error:  # msgspec's ValidationError is one
         raise _foreign(error) from error
 
 
-def _read_time(name: Any, value: Any) -> Any:
+def _read_time(name: str, value: Any) -> Any:
     return milliseconds(value) if name in TIMES and isinstance(value, str) else value
 
 

@@ -1,7 +1,7 @@
 # Made from ../_async/breadcrumbs.py by scripts/generate_client.py; `make fix` makes it again.
 """`stigmergy.breadcrumbs`: what `App.breadcrumbs` is in the program itself."""
 
-from collections.abc import Iterator, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from stigmergy.breadcrumbs.assembly import Assembly
@@ -98,5 +98,4 @@ class SyncBreadcrumbs:
         """Every change that the selector matches, once, in order; from now on, or after a position. It comes back by itself
         when the connection is lost."""
         call = read("/v1/events", {"collection": "breadcrumbs", "selector": wire.selector(selector)})
-        for event in self._http.follow(call, after):
-            yield event
+        yield from self._http.follow(call, after)

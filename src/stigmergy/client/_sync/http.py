@@ -14,11 +14,15 @@ from stigmergy.client.calls import Call
 from stigmergy.client.feed import SILENCE_SECONDS, Following
 from stigmergy.errors import StoreClosed
 
+# A connection that was idle for longer is not used again: the server closes it soon, perhaps while a call is on its way.
+IDLE_SECONDS = 3.0
+
 
 class Http:
     def __init__(self, url: str, headers: Mapping[str, str], timeout: float) -> None:
         self._url = url
-        self._client = httpx.Client(base_url=url, headers=headers, timeout=timeout)
+        limits = httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=IDLE_SECONDS)
+        self._client = httpx.Client(base_url=url, headers=headers, timeout=timeout, limits=limits)
         self._stream_timeout = httpx.Timeout(timeout, read=max(timeout, SILENCE_SECONDS))
 
     def call(self, call: Call) -> Any:
@@ -32,7 +36,7 @@ class Http:
                 pause = attempts.failed(error)
             else:
                 if answer.is_success:
-                    return wire.decoded(answer.content, Any) if answer.content else None
+                    return wire.body(answer.content)
                 pause = attempts.refused(answer)
             time.sleep(pause)
 
@@ -47,8 +51,7 @@ class Http:
                     if answer.is_success:
                         following.connected()
                         for chunk in answer.iter_bytes():
-                            for event in following.read(chunk):
-                                yield event
+                            yield from following.read(chunk)
                         pause = following.ended()
                     else:
                         answer.read()
