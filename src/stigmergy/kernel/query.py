@@ -20,6 +20,7 @@ TOKENS = {
     "vector": ("BLOB", "REAL[]"),
     "seq_pk": ("INTEGER PRIMARY KEY", "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"),
     "clustered": ("WITHOUT ROWID", ""),
+    "invoker": ("", "WITH (security_invoker = true)"),  # of a view: row-level security is that of who asks
     "for_update": ("", "FOR UPDATE"),
     "skip_locked": ("", "FOR UPDATE SKIP LOCKED"),
 }
