@@ -122,6 +122,10 @@ class Invalid(StigmergyError):
         if code is not None:
             self.code = code
 
+    def inside(self, place: str) -> "Invalid":
+        """The same fault, seen from what surrounds it."""
+        return Invalid(self.message, f"{place}.{self.where}" if self.where else place, self.code)
+
 
 class EmbedderUnavailable(StigmergyError):
     code = "embedder_unavailable"

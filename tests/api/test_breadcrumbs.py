@@ -313,22 +313,22 @@ BODIES: dict[str, tuple[bytes, str, str | None]] = {
     "far too deep": (b'{"schema_name": "a", "context": {"x": ' + b"[" * 9_999 + b"]" * 9_999 + b"}}", "too_deep", "body"),
     "too large a context": (b'{"schema_name": "a", "context": {"x": "' + b"x" * (1 << 20) + b'"}}', "too_large", "context"),
     "too many tags": (b'{"schema_name": "a", "tags": %s}' % json.dumps(list(map(str, range(65)))).encode(), "invalid", "tags"),
-    "an unknown hint": (b'{"schema_name": "a", "llm_hints": {"x": 1}}', "invalid_hints", "x"),
-    "a bad path": (b'{"schema_name": "a", "llm_hints": {"exclude": ["a..b"]}}', "invalid_hints", "exclude[0]"),
+    "an unknown hint": (b'{"schema_name": "a", "llm_hints": {"x": 1}}', "invalid_hints", "llm_hints.x"),
+    "a bad path": (b'{"schema_name": "a", "llm_hints": {"exclude": ["a..b"]}}', "invalid_hints", "llm_hints.exclude[0]"),
     "a bad JSONPath": (
         b'{"schema_name": "a", "llm_hints": {"transform": {"k": {"type": "extract", "value": "$["}}}}',
         "invalid_hints",
-        "transform.k.value",
+        "llm_hints.transform.k.value",
     ),
     "a bad template": (
         b'{"schema_name": "a", "llm_hints": {"transform": {"k": {"type": "template", "template": "{{"}}}}',
         "invalid_hints",
-        "transform.k.template",
+        "llm_hints.transform.k.template",
     ),
     "a bad rule": (
         b'{"schema_name": "a", "llm_hints": {"transform": {"k": {"type": "x"}}}}',
         "invalid_hints",
-        "transform.k.type",
+        "llm_hints.transform.k.type",
     ),
 }
 
@@ -382,7 +382,7 @@ def test_a_bad_parameter_is_a_problem_with_its_place(open_server: Server, addres
     [
         ({"json_schema": {"type": 5}}, "json_schema"),
         ({"json_schema": {"$ref": "http://127.0.0.1:1/x"}}, "json_schema"),
-        ({"llm_hints": {"x": 1}}, "x"),
+        ({"llm_hints": {"x": 1}}, "llm_hints.x"),
         ({"ttl_ms": 0}, "ttl_ms"),
         ({"ttl_ms": 10**18}, "ttl_ms"),
         ({"other": 1}, "body"),

@@ -39,8 +39,11 @@ def create_app(database: Database, settings: Settings | None = None, telemetry: 
     )
 
 
-def _first(request: Request[Any, Any, Any]) -> Response[None] | None:
-    """Before any route: refuse what none takes; and answer OPTIONS, of which Litestar says only one route's methods."""
+async def _first(request: Request[Any, Any, Any]) -> Response[None] | None:
+    """Before any route: refuse what none takes; and answer OPTIONS, of which Litestar says only one route's methods.
+
+    It is a coroutine because Litestar gives a plain function a thread of the loop's own pool, for every request: a hop that
+    costs more than the route, and no request moves while a program has that pool filled with calls of its own."""
     refuse_nul(request)
     if request.method != "OPTIONS":
         return None

@@ -65,7 +65,7 @@ async def create_many(tx: Transaction, drafts: Iterable[Draft]) -> list[Breadcru
         try:
             made.append(await create(tx, draft))
         except Invalid as error:
-            raise Invalid(error.message, f"[{place}].{error.where}" if error.where else f"[{place}]", error.code) from error
+            raise error.inside(f"[{place}]") from error
     return made
 
 
@@ -120,7 +120,7 @@ async def expire(tx: Transaction, timer: Timer) -> None:
 async def put_schema(tx: Transaction, schema: Schema) -> Schema:
     """Say something of all breadcrumbs with this schema_name, from now on."""
     check_name(schema.name, "name")
-    parse_hints(schema.llm_hints)
+    _check_hints(schema.llm_hints)
     if schema.ttl_ms is not None and schema.ttl_ms <= 0:
         raise Invalid("a time to live is more than 0 milliseconds", "ttl_ms")
     if schema.json_schema is not None:
@@ -189,16 +189,23 @@ def _parted(context: JsonObject, hints: JsonObject | None) -> tuple[JsonObject, 
     return bare, hints if hints is not None else inline
 
 
+def _check_hints(hints: JsonObject | None) -> None:
+    try:
+        parse_hints(hints)
+    except Invalid as error:
+        raise error.inside("llm_hints") from error
+
+
 def _checked(crumb: Breadcrumb, schema: Schema | None) -> Breadcrumb:
     """The breadcrumb as it may be stored, with its checksum."""
     check_text(crumb.title, "title")
     check_text(crumb.description, "description")
     for where, name in (("id", crumb.id), ("owner_id", crumb.owner_id)):
-        if not name or len(name) > 200 or "\0" in name or "/" in name:
-            raise Invalid("an id has 1 to 200 characters, no slash and no NUL", where)
+        if name in ("", ".", "..") or len(name) > 200 or "\0" in name or "/" in name:
+            raise Invalid("an id has 1 to 200 characters, no slash and no NUL, and is not `.` or `..`", where)
     if (crumb.audience == "team") != (crumb.space_id is not None):
         raise Invalid("the audience `team` names its space, and no other audience does", "space_id")
-    parse_hints(crumb.llm_hints)
+    _check_hints(crumb.llm_hints)
     checksum = checked_context(crumb.context)
     if schema is not None and schema.json_schema is not None:
         _validate(schema.json_schema, crumb.context)

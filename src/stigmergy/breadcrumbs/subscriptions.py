@@ -104,7 +104,7 @@ def _given(item: Any, where: str) -> tuple[_Given, Selector]:
     try:
         return each, parse_selector(each.selector if each.selector is not None else beside)
     except Invalid as error:
-        raise Invalid(error.message, f"{where}.{error.where}" if error.where else where, error.code) from error
+        raise error.inside(where) from error
 
 
 def _subscription(each: _Given, selector: Selector, has_trigger: bool, where: str) -> Subscription:

@@ -52,9 +52,14 @@ def read(path: str, params: Mapping[str, str | int | None] | None = None) -> Cal
 
 def breadcrumb_path(id: str, *rest: str) -> str:
     """The address of a breadcrumb. What cannot stand in one names no breadcrumb."""
+    return "/".join(("/v1/breadcrumbs", quote(an_id(id), safe=""), *rest))
+
+
+def an_id(id: str) -> str:
+    """An id as it is. What can be none is not asked for."""
     if id in ("", ".", "..") or "/" in id or "\0" in id:
         raise NotFound(f"no breadcrumb {id}")
-    return "/".join(("/v1/breadcrumbs", quote(id, safe=""), *rest))
+    return id
 
 
 def schema_path(name: str) -> str:

@@ -10,7 +10,7 @@ from stigmergy.breadcrumbs.namespace import Listed, Selecting
 from stigmergy.breadcrumbs.queries import View, ViewKind
 from stigmergy.client import wire
 from stigmergy.client._async.http import Http
-from stigmergy.client.calls import Call, breadcrumb_path, read, schema_path
+from stigmergy.client.calls import Call, an_id, breadcrumb_path, read, schema_path
 from stigmergy.kernel.ids import new_id
 
 
@@ -90,7 +90,7 @@ class Breadcrumbs:
 
     async def preview(self, subscriptions: Any, trigger_id: str, *, budget: int | None = None) -> Assembly:
         """Exactly what an agent with these subscriptions would see, were it triggered by this breadcrumb."""
-        body = {"subscriptions": subscriptions, "trigger_id": trigger_id, "budget": budget}
+        body = {"subscriptions": subscriptions, "trigger_id": an_id(trigger_id), "budget": budget}
         return wire.assembly(await self._http.call(Call("POST", "/v1/assembly/preview", body=body, is_read=True)))
 
     async def follow(self, selector: Selecting = None, *, after: int | None = None) -> AsyncIterator[Event]:
