@@ -1,0 +1,335 @@
+"""What may be done in spaces: make one, come and go, speak, change what one said. Each function is (part of) one unit of work.
+
+Only members speak and read; who is none is told that there is no such space. The owner of a space may come in at any time.
+Whoever changes a space takes its lock first, so that its messages are numbered without gaps and in one order for everybody.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from stigmergy.agents.model import AgentRecord, entity_of
+from stigmergy.errors import AlreadyExists, Conflict, Invalid, NotFound, VersionConflict
+from stigmergy.kernel.transaction import Transaction
+from stigmergy.runs.model import Part
+from stigmergy.spaces.mentions import find_mentions
+from stigmergy.spaces.model import (
+    MOST_MEMBERS,
+    SYSTEM,
+    Entity,
+    JsonObject,
+    Member,
+    Membership,
+    Role,
+    Roster,
+    Space,
+    SpaceMessage,
+    check_content,
+    check_entity_name,
+    check_id,
+    check_metadata,
+    check_plain_text,
+)
+from stigmergy.spaces.store import MARK_ALL_OF, MEMBERSHIPS_OF_SPACE, lock_space, mark_roster, next_pos
+
+AGENT = entity_of("")
+
+
+class Said(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What somebody says. With an `id` of the speaker's own it is one message, however often it is sent. `mentions` given are
+    those of the message, whatever its text names."""
+
+    content: str = ""
+    id: str | None = None
+    mentions: list[str] | None = None
+    reply_to: str | None = None
+    parts: list[Part] | None = None
+    metadata: JsonObject | None = None
+    stream_id: str | None = None
+
+
+# ---- entities ----
+
+
+async def ensure_entity(tx: Transaction, id: str) -> Entity:
+    """The entity with this id, made when it is met for the first time. An agent is called as its definition says now."""
+    stored = await tx.get(Entity, id)
+    if id.startswith(AGENT):
+        name = id.removeprefix(AGENT)
+        agent = await tx.get(AgentRecord, name)
+        if agent is None and stored is None:
+            raise NotFound(f"no agent {name}, so it can be in no space; declare it first")
+        shown = (agent.definition.display_name if agent is not None else None) or name
+        if stored is None:
+            return await _new_entity(tx, Entity(id=id, type="agent", name=check_entity_name(shown), agent=name))
+        return stored if stored.name == shown else await rename(tx, id, shown)
+    return stored or await _new_entity(tx, Entity(id=check_id(id, "entity_id"), type="human", name=id.replace("@", " at ")[:120]))
+
+
+async def _new_entity(tx: Transaction, entity: Entity) -> Entity:
+    made = await tx.insert_new(entity)
+    return made if made is not None else await tx.get(Entity, entity.id) or entity
+
+
+async def rename(tx: Transaction, id: str, name: str) -> Entity:
+    """Call an entity something else, in every space that it is in, from now on."""
+    stored = await tx.lock(Entity, id)
+    if stored is None:
+        raise NotFound(f"no entity {id}")
+    name = check_entity_name(name)
+    if stored.name == name:
+        return stored
+    await tx.run(MARK_ALL_OF, entity_id=id, roster=tx.new_id())
+    return await tx.update(stored, name=name)
+
+
+# ---- spaces and their members ----
+
+
+async def create_space(
+    tx: Transaction,
+    owner_id: str,
+    *,
+    name: str = "",
+    about: str = "",
+    members: Iterable[str] = (),
+    id: str | None = None,
+    metadata: JsonObject | None = None,
+) -> Space:
+    """A new space, with its owner and these in it."""
+    made = await ensure_space(tx, id or tx.new_id(), owner_id, name=name, about=about, metadata=metadata)
+    if made is None:
+        raise AlreadyExists(f"there is a space {id} already")
+    await lock_space(tx, made.id)
+    for entity_id in dict.fromkeys((owner_id, *members)):
+        await _add(tx, made.id, entity_id, 0)
+    await mark_roster(tx, made.id)
+    return made
+
+
+async def ensure_space(
+    tx: Transaction,
+    id: str,
+    owner_id: str,
+    *,
+    name: str = "",
+    about: str = "",
+    metadata: JsonObject | None = None,
+) -> Space | None:
+    """Make a space with nobody in it, in which its owner can speak: one row. None when it is there already."""
+    check_plain_text(name, "name", 200, empty=True)
+    check_plain_text(about, "about", empty=True)
+    metadata = check_metadata(metadata) or {}
+    return await tx.insert_new(Space(id=check_id(id, "id"), owner_id=owner_id, name=name, about=about, metadata=metadata))
+
+
+async def change_space(tx: Transaction, by: str, id: str, fields: JsonObject, *, if_match: int | None = None) -> Space:
+    """Change its name, what it is about or its metadata."""
+    await locked(tx, by, id)
+    stored = await tx.lock(Space, id)
+    assert stored is not None
+    if if_match is not None and stored.version != if_match:
+        raise VersionConflict(f"space {id} is at version {stored.version}, not {if_match}; read it again and repeat")
+    check_plain_text(fields.get("name", ""), "name", 200, empty=True)
+    check_plain_text(fields.get("about", ""), "about", empty=True)
+    if "metadata" in fields:
+        fields["metadata"] = check_metadata(fields["metadata"]) or {}
+    changed = {name: value for name, value in fields.items() if value != getattr(stored, name)}
+    if not changed:
+        return stored
+    await mark_roster(tx, id)
+    return await tx.update(stored, **changed)
+
+
+async def add_member(tx: Transaction, by: str, space_id: str, entity_id: str) -> Membership:
+    """Let somebody in. Who is in already stays as they are."""
+    pos, roster = await locked(tx, by, space_id)
+    if entity_id in roster.by_id:
+        there = await tx.get(Membership, space_id, entity_id)
+        assert there is not None
+        return there
+    if len(roster.members) >= MOST_MEMBERS:
+        raise Conflict(f"a space has at most {MOST_MEMBERS:,} members")
+    made = await _add(tx, space_id, entity_id, pos)
+    await mark_roster(tx, space_id)
+    return made
+
+
+async def remove_member(tx: Transaction, by: str, space_id: str, entity_id: str) -> None:
+    """Let somebody go."""
+    await locked(tx, by, space_id)
+    membership = await tx.lock(Membership, space_id, entity_id)
+    if membership is None:
+        raise NotFound(f"{entity_id} is not in this space")
+    await tx.delete(membership)
+    await mark_roster(tx, space_id)
+
+
+async def delete_space(tx: Transaction, by: str, id: str) -> None:
+    """Close a space. What was said in it stays in the journal and in the history."""
+    _, roster = await locked(tx, by, id)
+    if roster.space.owner_id != by:
+        raise Conflict(f"space {id} is its owner's to delete; leave it instead")
+    for membership in await tx.find(MEMBERSHIPS_OF_SPACE, space_id=id):
+        await tx.delete(membership)
+    await tx.delete(roster.space)
+    await mark_roster(tx, id)
+
+
+async def _add(tx: Transaction, space_id: str, entity_id: str, pos: int) -> Membership:
+    await ensure_entity(tx, entity_id)
+    return await tx.insert(Membership(space_id=space_id, entity_id=entity_id, joined_pos=pos))
+
+
+async def locked(tx: Transaction, by: str, space_id: str) -> tuple[int, Roster]:
+    """The space, locked, for somebody who may be in it."""
+    pos, roster = await lock_space(tx, space_id)
+    check_member(roster, by)
+    return pos, roster
+
+
+def check_member(roster: Roster, entity_id: str) -> None:
+    if entity_id not in roster.by_id and roster.space.owner_id != entity_id:
+        raise not_there(roster.space.id, entity_id)
+
+
+def not_there(space_id: str, entity_id: str) -> NotFound:
+    return NotFound(f"no space {space_id}, or {entity_id} is not a member of it; a member can let them in")
+
+
+# ---- speaking ----
+
+
+async def post(tx: Transaction, author: str, space_id: str, said: Said, *, run_id: str | None = None) -> SpaceMessage:
+    """Say something in a space: numbered under its lock, and durable with all that it sets off."""
+    if said.id is not None:
+        await lock_space(tx, space_id)
+        known = await tx.get(SpaceMessage, check_id(said.id, "id"))
+        if known is not None:
+            return _the_same(known, author, space_id, said)
+    pos, roster = await next_pos(tx, space_id)
+    speaker = roster.by_id.get(author) or await _owner_comes_in(tx, author, pos - 1, roster)
+    message = SpaceMessage(
+        id=said.id or tx.new_id(),
+        space_id=space_id,
+        pos=pos,
+        owner_id=roster.space.owner_id,
+        role=speaker.type,
+        author=author,
+        author_name=speaker.name,
+        content=check_content(said.content, said.parts),
+        parts=said.parts,
+        metadata=check_metadata(said.metadata),
+        mentions=_mentions(said, roster),
+        run_id=run_id,
+        reply_to=await _replied_to(tx, space_id, said.reply_to),
+        stream_id=said.stream_id,
+    )
+    return await tx.insert(message)
+
+
+async def tell(
+    tx: Transaction,
+    space_id: str,
+    text: str,
+    *,
+    run_id: str | None = None,
+    role: Role = "system",
+    author: str = SYSTEM,
+    metadata: JsonObject | None = None,
+) -> SpaceMessage:
+    """Say something that wakes nobody and answers nobody: a failure, the use of a tool."""
+    pos, roster = await next_pos(tx, space_id)
+    member = roster.by_id.get(author)
+    return await tx.insert(
+        SpaceMessage(
+            id=tx.new_id(),
+            space_id=space_id,
+            pos=pos,
+            owner_id=roster.space.owner_id,
+            role=role,
+            author=author,
+            author_name=member.name if member is not None else author.removeprefix(AGENT),
+            content=check_content(text, None),
+            metadata=check_metadata(metadata),
+            run_id=run_id,
+        )
+    )
+
+
+async def edit(tx: Transaction, by: str, id: str, content: str, *, if_match: int | None = None) -> SpaceMessage:
+    """Say it differently. The earlier words stay in its history; an edit starts no run."""
+    message, roster = await _mine(tx, by, id, if_match)
+    content = check_content(content, message.parts)
+    if content == message.content:
+        return message
+    return await tx.update(message, content=content, mentions=find_mentions(content, roster))
+
+
+async def delete(tx: Transaction, by: str, id: str, *, if_match: int | None = None) -> SpaceMessage:
+    """Take back what one said. Its number stays, and that it was taken back; the words are in the history alone."""
+    message, _ = await _mine(tx, by, id, if_match)
+    return await tx.update(message, content="", parts=None, metadata=None, mentions=[], wakes=[], deleted=True)
+
+
+async def mark_processed(tx: Transaction, entity_id: str, space_id: str, message_id: str) -> Membership:
+    """Move an entity's cursor to a message it has dealt with. It never goes back."""
+    message = await tx.get(SpaceMessage, message_id)
+    membership = await tx.lock(Membership, space_id, entity_id)
+    if membership is None:
+        raise not_there(space_id, entity_id)
+    if message is None or message.space_id != space_id:
+        raise NotFound(f"no message {message_id} in this space")
+    if message.pos <= membership.last_processed_pos:
+        return membership
+    return await tx.update(membership, last_processed_message_id=message.id, last_processed_pos=message.pos)
+
+
+def _the_same(known: SpaceMessage, author: str, space_id: str, said: Said) -> SpaceMessage:
+    """A message that came again."""
+    if (known.author, known.space_id) != (author, space_id) or (known.version == 1 and known.content != said.content):
+        raise AlreadyExists(f"there is another message {known.id}; a message of your own needs an id of its own")
+    return known
+
+
+async def _owner_comes_in(tx: Transaction, author: str, pos: int, roster: Roster) -> Member:
+    """The owner of a space speaks in it without having been there: so it is a member from now on."""
+    if roster.space.owner_id != author:
+        raise not_there(roster.space.id, author)
+    await _add(tx, roster.space.id, author, pos)
+    await mark_roster(tx, roster.space.id)
+    entity = await tx.get(Entity, author)
+    assert entity is not None
+    return Member(entity.id, entity.type, entity.name, entity.agent)
+
+
+def _mentions(said: Said, roster: Roster) -> list[str]:
+    if said.mentions is None:
+        return find_mentions(said.content, roster)
+    if strangers := [id for id in said.mentions if id not in roster.by_id]:
+        raise Invalid(f"{strangers[0]} is not in this space", "mentions", code="unknown_name")
+    return list(dict.fromkeys(said.mentions))
+
+
+async def _replied_to(tx: Transaction, space_id: str, id: str | None) -> str | None:
+    if id is None:
+        return None
+    message = await tx.get(SpaceMessage, id)
+    if message is None or message.space_id != space_id:
+        raise Invalid(f"there is no message {id} in this space", "reply_to", code="not_found")
+    return id
+
+
+async def _mine(tx: Transaction, by: str, id: str, if_match: int | None) -> tuple[SpaceMessage, Roster]:
+    seen = await tx.get(SpaceMessage, id)
+    if seen is None:
+        raise NotFound(f"no message {id}")
+    _, roster = await locked(tx, by, seen.space_id)
+    message = await tx.lock(SpaceMessage, id)
+    if message is None or message.deleted:
+        raise NotFound(f"no message {id}, or it was deleted")
+    if message.author != by:
+        raise Conflict(f"message {id} is its author's to change")
+    if if_match is not None and message.version != if_match:
+        raise VersionConflict(f"message {id} is at version {message.version}, not {if_match}; read it again and repeat")
+    return message, roster

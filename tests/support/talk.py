@@ -1,0 +1,29 @@
+"""Spaces for the tests: entities, agents as records, and short ways to speak."""
+
+from typing import Any
+
+from stigmergy.agents.model import AgentRecord, Definition, queue_of
+from stigmergy.kernel.transaction import Transaction
+from stigmergy.spaces import commands
+from stigmergy.spaces.commands import Said
+from stigmergy.spaces.model import Space, SpaceMessage
+
+
+async def add_agents(tx: Transaction, *names: str, **fields: Any) -> None:
+    """Agents that are there, whose runs nobody runs here."""
+    for name in names:
+        definition = Definition(name=name, model="scripted:nobody", **fields)
+        await tx.insert(AgentRecord(name=name, owner="test", definition=definition, queue=queue_of(definition)))
+
+
+async def space_of(tx: Transaction, *members: str, id: str | None = None, name: str = "talk") -> Space:
+    """A space; the first one owns it. Agents that are not there yet are made."""
+    for member in members:
+        agent = member.removeprefix("agent:")
+        if member.startswith("agent:") and await tx.get(AgentRecord, agent) is None:
+            await add_agents(tx, agent)
+    return await commands.create_space(tx, members[0], name=name, members=members[1:], id=id)
+
+
+async def say(tx: Transaction, author: str, space_id: str, content: str, **fields: Any) -> SpaceMessage:
+    return await commands.post(tx, author, space_id, Said(content=content, **fields))
