@@ -9,8 +9,11 @@ import msgspec
 
 from stigmergy import settings as configuration
 from stigmergy.breadcrumbs import commands as breadcrumb_commands
+from stigmergy.breadcrumbs.embeddings import open_embedder
 from stigmergy.breadcrumbs.namespace import Breadcrumbs
 from stigmergy.breadcrumbs.queries import Reader
+from stigmergy.breadcrumbs.search import Searcher
+from stigmergy.breadcrumbs.search_index import index_stale
 from stigmergy.errors import StoreClosed
 from stigmergy.kernel.clock import Clock
 from stigmergy.kernel.database import Database
@@ -44,6 +47,7 @@ class App:
         self.settings = given if store is None else msgspec.structs.replace(given, store=store)
         self.scope = Scope(check_tenant(tenant), entity)
         self.rules = RuleBook()
+        self._searcher: Searcher | None = None
         self.telemetry: Telemetry | None = None
         self._clock = clock
         self._database: Database | None = None
@@ -56,13 +60,19 @@ class App:
         return self._database
 
     @property
+    def searcher(self) -> Searcher:
+        if self._searcher is None:
+            raise StoreClosed("the app is not open; use it inside `async with App(…) as app:`")
+        return self._searcher
+
+    @property
     def breadcrumbs(self) -> Breadcrumbs:
         return self.breadcrumbs_of(self.scope.actor)
 
     def breadcrumbs_of(self, entity: str, *, tenant: str | None = None) -> Breadcrumbs:
         """The breadcrumbs as somebody else sees and writes them."""
         scope = Scope(check_tenant(tenant) if tenant is not None else self.scope.tenant, entity)
-        return Breadcrumbs(self.database, scope, Reader(entity))
+        return Breadcrumbs(self.database, scope, Reader(entity), self.searcher)
 
     async def add_rule(self, rule: Rule) -> Rule:
         """When this kind of write happens, do that: `rule.kind` names a starter."""
@@ -93,11 +103,13 @@ class App:
         if self.telemetry is not None:
             database = ObservedDatabase(database, self.telemetry)
         self._database = database
+        self._searcher = searcher = Searcher(open_embedder(settings))
         age = None if settings.keep_days is None else settings.keep_days * DAY_MS
         policy = Policy(max_age_ms=age, max_changes=settings.keep_changes)
         self._tasks = [
             asyncio.create_task(TimerLoop(database, EFFECTS).run(), name="timers"),
             asyncio.create_task(keep_swept(database, policy, settings.sweep_seconds), name="retention"),
+            asyncio.create_task(index_stale(database, searcher.embedder), name="search index"),
         ]
         return self
 
@@ -105,6 +117,9 @@ class App:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._searcher is not None:
+            self._searcher.close()
+            self._searcher = None
         if self._database is not None:
             await self._database.close()
             self._database = None

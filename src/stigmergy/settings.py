@@ -57,6 +57,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         _Natural | None, _about("How many changes a tenant's journal keeps at the most, unless something needs more.")
     ] = None
     sweep_seconds: Annotated[float, _about("How often the server drops what need not be kept any longer.", gt=0)] = 60.0
+    embedder: Annotated[
+        str, _about("What turns texts into vectors: `wordllama`, `off` (search by words alone), or an OpenAI-compatible URL.")
+    ] = "wordllama"
+    embedder_model: Annotated[str, _about("The model that an embedder at a URL is asked for.")] = "text-embedding-3-small"
+    embedder_dimensions: Annotated[int, _about("How many numbers its vectors have.", ge=1, le=16_000)] = 1_536
+    embedder_key: Annotated[str | None, _about("The key that it wants, if any.")] = None
     telemetry: Annotated[
         Literal["off", "metrics", "all"],
         _about("`metrics`: `/metrics` in Prometheus' format. `all`: traces too, over OTLP as OTEL_EXPORTER_OTLP_… say."),

@@ -16,6 +16,8 @@ import pytest
 from stigmergy.access.commands import revoke_token
 from stigmergy.access.model import Grant, signed
 from stigmergy.api.auth import refuse_open_doors
+from stigmergy.breadcrumbs.embeddings import WordLlama
+from stigmergy.breadcrumbs.search_index import fill_all
 from stigmergy.errors import Invalid
 from stigmergy.settings import Settings
 from support.server import COMMAND, SECRET, Server, ServerProcess
@@ -261,10 +263,11 @@ BODIES: dict[str, Any] = {
     "patch_breadcrumb": {"title": "x"},
     "retag_breadcrumb": {"add": ["x"]},
     "put_schema": {"ttl_ms": 1_000},
+    "search_breadcrumbs": {"query": "of the first tenant"},
     "preview_assembly": {"subscriptions": [{"schema_name": "note.v1"}], "trigger_id": "{id}"},
 }
 # What reads, though its method is a writer's.
-READING = {"create_browser_token", "preview_assembly"}
+READING = {"create_browser_token", "preview_assembly", "search_breadcrumbs"}
 
 
 def operations(server: Server) -> Iterator[tuple[str, str, str]]:
@@ -290,6 +293,8 @@ def test_no_route_shows_or_changes_anything_of_another_tenant(guarded: Server) -
     id = ours.post("/v1/breadcrumbs", json=NOTE | {"tags": ["of-the-first"]}).json()["id"]
     ours.put("/v1/schemas/of.the.first", json={"ttl_ms": 5_000}).raise_for_status()
     before = ours.get(f"/v1/breadcrumbs/{id}/history").json(), ours.get("/v1/schemas/of.the.first").json()
+    guarded.run(fill_all(guarded.database, WordLlama()))
+    assert "of-the-first" in call(ours, "search_breadcrumbs", "POST", "/v1/breadcrumbs/search", id, "").text
     walked: set[str] = set()
     for operation, method, path in operations(guarded):
         if operation == "replace_breadcrumb":

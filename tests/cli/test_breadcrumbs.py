@@ -34,6 +34,9 @@ def test_what_is_put_is_got_listed_and_fed(folder: Path) -> None:
     listed = json.loads(run(folder, "breadcrumbs", "ls", "--where", "context.n == 2", "--json"))
     assert [view["id"] for view in listed] == [other]
     assert "a title" in run(folder, "breadcrumbs", "ls", "--tag", "a")
+    assert "a title" in run(folder, "breadcrumbs", "search", "title")
+    found = json.loads(run(folder, "breadcrumbs", "search", "title", "--method", "text", "--json"))
+    assert ([each["breadcrumb"]["id"] for each in found["items"]], found["stale"]) == ([made], 0)
     preview = run(folder, "assembly", "preview", made, '[{"schema_name": "x.v1", "role": "trigger"}, {"schema_name": "note.v1"}]')
     assert json.loads(preview)["context"]["note"]["id"] == other
 

@@ -15,7 +15,7 @@ from stigmergy.breadcrumbs.embeddings import Vectors, normalised
 from stigmergy.breadcrumbs.model import Breadcrumb, Draft, Patch, Schema
 from stigmergy.breadcrumbs.queries import Reader
 from stigmergy.breadcrumbs.search import Hits, Method, Query, Searcher, search
-from stigmergy.breadcrumbs.search_index import fill, fill_all, index_stale
+from stigmergy.breadcrumbs.search_index import POLL_SECONDS, fill, fill_all, index_stale
 from stigmergy.breadcrumbs.search_memory import Memory
 from stigmergy.breadcrumbs.subscriptions import parse_subscriptions
 from stigmergy.errors import Invalid
@@ -245,7 +245,7 @@ async def test_no_text_is_a_syntax_error(store: Database, searcher: Searcher) ->
 async def test_a_search_says_what_it_cannot_do(store: Database, searcher: Searcher) -> None:
     await create(store, "needle")
     await fill_all(store, MODEL)
-    with pytest.raises(Invalid, match="embedded question"):
+    with pytest.raises(Invalid, match="needs an embedder"):
         await store.read(search, AS_MIA, parse_selector({}), "needle", method="vector")
     for limit in (0, 201):
         with pytest.raises(Invalid, match="limit"):
@@ -348,9 +348,15 @@ async def test_the_indexer_fills_and_renews_what_another_model_made(open_store: 
     renewed = asyncio.Event()
 
     class Clock(ManualClock):
+        looked = 0
+
         async def sleep(self, seconds: float) -> None:
-            renewed.set()
-            await asyncio.Event().wait()
+            """Let it look once; it rests between, in proportion to its work."""
+            if seconds == POLL_SECONDS:
+                self.looked += 1
+            if self.looked == 2:
+                renewed.set()
+                await asyncio.Event().wait()
 
     store.clock = Clock()
     task = asyncio.create_task(index_stale(store, new.embedder))

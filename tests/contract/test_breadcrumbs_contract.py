@@ -9,6 +9,7 @@ import pytest
 from stigmergy.breadcrumbs.assembly import canonical
 from stigmergy.breadcrumbs.events import Event
 from stigmergy.breadcrumbs.model import Draft, Schema
+from stigmergy.breadcrumbs.search_index import fill
 from stigmergy.errors import AlreadyExists, CursorExpired, Invalid, NotFound, StigmergyError, VersionConflict
 from stigmergy.kernel.selectors import Selector
 from support.loopback import AsEntity
@@ -225,6 +226,39 @@ async def test_every_version_can_be_read(crumbs: Any) -> None:
         await crumbs.at_version(made.id, 4)
     await crumbs.delete(made.id)
     assert [view.version for view in await crumbs.history(made.id)] == [3, 2, 1]
+
+
+# ---- search ----
+
+
+@pytest.mark.parametrize("method", ["text", "vector", "hybrid"])
+async def test_a_text_finds_by_words_and_by_meaning(crumbs: Any, app: Any, method: Any) -> None:
+    price = await crumbs.create("note.v1", "the price of bitcoin", context={"n": 1, "secret": "rain"}, llm_hints=HINTS)
+    weather = await crumbs.create("page.v1", "rain and wind in Paris", tags=["a"])
+    await fill(app.database, app.searcher.embedder, "main")
+    found = await crumbs.search("bitcoin price", method=method, limit=1)
+    assert [(each.breadcrumb, found.stale, found.cut) for each in found.items] == [(price, 0, False)]
+    assert [each.breadcrumb for each in (await crumbs.search("rain", method="text")).items] == [weather]
+    assert [each.breadcrumb.id for each in (await crumbs.search("bitcoin price", {"any_tags": ["a"]}, method=method)).items] in (
+        [weather.id],
+        [],
+    )
+    with pytest.raises(Invalid):
+        await crumbs.search(" ", method=method)
+
+
+async def test_sources_of_an_assembly_are_searched(crumbs: Any, app: Any) -> None:
+    await crumbs.create("note.v1", "the price of bitcoin")
+    await crumbs.create("note.v1", "rain in Paris")
+    asked = await crumbs.create("user.message.v1", "What does a bitcoin cost?")
+    await fill(app.database, app.searcher.embedder, "main")
+    for method in ("text", "vector", "hybrid"):
+        sources = [
+            {"schema_name": "user.message.v1", "role": "trigger"},
+            {"schema_name": "note.v1", "fetch": {"method": method, "limit": 1}},
+        ]
+        seen = await crumbs.preview(sources, asked.id)
+        assert seen.context["note"]["title"] == "the price of bitcoin"
 
 
 # ---- schemas and assembly ----

@@ -14,20 +14,33 @@ from stigmergy.api.input import JsonRequest, refuse_nul
 from stigmergy.api.observed import Observe, metrics
 from stigmergy.api.problems import HANDLERS
 from stigmergy.api.system import ROUTES, docs, openapi
+from stigmergy.breadcrumbs.embeddings import open_embedder
+from stigmergy.breadcrumbs.search import Searcher
 from stigmergy.kernel.database import Database
 from stigmergy.settings import Settings
 from stigmergy.telemetry import Telemetry
 
 
-def create_app(database: Database, settings: Settings | None = None, telemetry: Telemetry | None = None) -> Litestar:
-    """The application over an open database, which stays its caller's to close."""
+def create_app(
+    database: Database, settings: Settings | None = None, telemetry: Telemetry | None = None, searcher: Searcher | None = None
+) -> Litestar:
+    """The application over an open database, which stays its caller's to close; so does the searcher."""
     settings = settings or Settings()
+    searcher = searcher or Searcher(open_embedder(settings))
     gate = DefineMiddleware(Gate, database=database, secret=settings.secret, origins=settings.origins)
     observe = [DefineMiddleware(Observe, telemetry=telemetry)] if telemetry is not None else []
     return Litestar(
         route_handlers=[*ROUTES, openapi, docs, metrics],
         middleware=[*observe, gate],
-        state=State({"database": database, "settings": settings, "feeds": Feeds(database), "telemetry": telemetry}),
+        state=State(
+            {
+                "database": database,
+                "settings": settings,
+                "feeds": Feeds(database),
+                "searcher": searcher,
+                "telemetry": telemetry,
+            }
+        ),
         request_class=JsonRequest,
         before_request=_first,
         exception_handlers=HANDLERS,

@@ -11,8 +11,9 @@ from msgspec import Meta
 from stigmergy.access.model import Claims, Forbidden
 from stigmergy.api.auth import claims_of, reader_of, unit_scope
 from stigmergy.breadcrumbs import queries
-from stigmergy.breadcrumbs.assembly import Assembly, assemble
-from stigmergy.breadcrumbs.subscriptions import Subscription, parse_subscriptions
+from stigmergy.breadcrumbs.assembly import Assembly, gather
+from stigmergy.breadcrumbs.model import Breadcrumb
+from stigmergy.breadcrumbs.subscriptions import parse_subscriptions
 from stigmergy.kernel.database import Database
 from stigmergy.kernel.transaction import Snapshot
 
@@ -40,13 +41,20 @@ async def preview(request: Request[Any, Any, State], data: JSONBody[PreviewIn]) 
     if any(each.fetch.view == "full" for each in subscriptions) and "operate" not in claims.grants:
         raise Forbidden("the view `full` in an assembly is an operator's to ask for")
     database: Database = request.app.state.database
-    return await database.read(_preview, claims, subscriptions, data, scope=unit_scope(claims))
+    trigger = await database.read(_trigger, claims, data, scope=unit_scope(claims))
+    return await gather(
+        database,
+        request.app.state.searcher,
+        reader_of(claims),
+        subscriptions,
+        trigger,
+        scope=unit_scope(claims),
+        budget=data.budget,
+    )
 
 
-async def _preview(tx: Snapshot, claims: Claims, subscriptions: list[Subscription], data: PreviewIn) -> Assembly:
+async def _trigger(tx: Snapshot, claims: Claims, data: PreviewIn) -> Breadcrumb:
     reader = reader_of(claims)
     if data.trigger_version is None:
-        trigger = await queries.get(tx, reader, data.trigger_id)
-    else:
-        trigger = await queries.at_version(tx, reader, data.trigger_id, data.trigger_version)
-    return await assemble(tx, reader, subscriptions, trigger, budget=data.budget)
+        return await queries.get(tx, reader, data.trigger_id)
+    return await queries.at_version(tx, reader, data.trigger_id, data.trigger_version)

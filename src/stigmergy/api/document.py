@@ -10,6 +10,7 @@ from litestar.openapi.config import OpenAPIConfig
 
 from stigmergy.api import problems, wire
 from stigmergy.api.assembly import PreviewIn
+from stigmergy.api.search import SearchedOut, SearchIn
 from stigmergy.breadcrumbs.assembly import Assembly
 
 Json = dict[str, Any]
@@ -25,6 +26,8 @@ SHAPES: tuple[Any, ...] = (
     wire.SchemaPage,
     wire.Health,
     wire.BrowserToken,
+    SearchIn,
+    SearchedOut,
     PreviewIn,
     Assembly,
     problems.Problem,
@@ -87,6 +90,7 @@ EXAMPLES: dict[str, Any] = {
         "llm_hints": {"include": ["text"]},
         "ttl_ms": 86_400_000,
     },
+    "search_breadcrumbs": {"query": "Where is the report?", "selector": {"schema_name": "user.*"}, "method": "text"},
     "preview_assembly": {
         "subscriptions": [{"schema_name": "user.message.v1"}],
         "trigger_id": "01890a5d-ac96-774b-bcce-b302099a8057",

@@ -15,6 +15,7 @@ from stigmergy.api.auth import claims_of
 from stigmergy.api.breadcrumbs import BreadcrumbRoutes, SchemaRoutes
 from stigmergy.api.document import document
 from stigmergy.api.events import events
+from stigmergy.api.search import search
 from stigmergy.api.wire import BrowserToken, Health
 from stigmergy.errors import Invalid
 from stigmergy.kernel.database import Database
@@ -45,7 +46,7 @@ async def browser_token(request: Request[Any, Any, State]) -> BrowserToken:
     return BrowserToken(signed(short, settings.secret), (until - now) // 1000)
 
 
-ROUTES: tuple[Any, ...] = (health, browser_token, BreadcrumbRoutes, SchemaRoutes, events, preview)
+ROUTES: tuple[Any, ...] = (health, browser_token, BreadcrumbRoutes, SchemaRoutes, search, events, preview)
 
 
 @lru_cache(1)

@@ -7,6 +7,7 @@ a text in which the model finds nothing has a row of zeros, and is stored withou
 import importlib
 import threading
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, cast
 
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stigmergy.errors import EmbedderUnavailable, Invalid
+from stigmergy.settings import Settings
 
 Vectors: TypeAlias = NDArray[np.float32]
 
@@ -47,18 +49,17 @@ class WordLlama:
     name = "wordllama/l2_supercat_256"
     dimensions = 256
 
-    def __init__(self) -> None:
-        self._model: Any = None
-        self._alone = threading.Lock()
-
     def embed(self, texts: Sequence[str]) -> Vectors:
-        with self._alone:
-            if self._model is None:
-                self._model = _load_wordllama()
-            return normalised(self._model.embed(list(texts)))
+        with _alone:
+            return normalised(_load_wordllama().embed(list(texts)))
 
 
+_alone = threading.Lock()
+
+
+@lru_cache(1)
 def _load_wordllama() -> Any:
+    """The model, once for all stores of a process."""
     try:
         package: Any = importlib.import_module("wordllama")  # slow to import, so only where it is used
         # the model and its tokenizer are in the package; it looks for the tokenizer in the cache folder only
@@ -114,6 +115,27 @@ class OpenAIEmbedder:
 
     def close(self) -> None:
         self._client.close()
+
+
+class NoEmbedder:
+    """No vectors at all: for who wants search by words alone."""
+
+    name = "off"
+    dimensions = 0
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        return np.zeros((len(texts), 0), dtype=np.float32)
+
+
+def open_embedder(settings: Settings) -> Embedder:
+    """What the settings name."""
+    if settings.embedder == "off":
+        return NoEmbedder()
+    if settings.embedder == "wordllama":
+        return WordLlama()
+    if not settings.embedder.startswith(("http://", "https://")):
+        raise Invalid("an embedder is `wordllama`, `off`, or the URL of an OpenAI-compatible endpoint", "embedder")
+    return OpenAIEmbedder(settings.embedder, settings.embedder_model, settings.embedder_dimensions, key=settings.embedder_key)
 
 
 def as_vector(stored: bytes | list[float]) -> Vectors:

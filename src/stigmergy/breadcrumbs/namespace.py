@@ -3,11 +3,14 @@
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
 from stigmergy.breadcrumbs import commands, queries
-from stigmergy.breadcrumbs.assembly import Assembly, assemble
+from stigmergy.breadcrumbs.assembly import Assembly, gather
 from stigmergy.breadcrumbs.events import Event, event_of, told
 from stigmergy.breadcrumbs.model import Audience, Breadcrumb, Draft, JsonObject, Patch, Schema
 from stigmergy.breadcrumbs.queries import Reader, View, ViewKind
+from stigmergy.breadcrumbs.search import Method, Searcher, search
 from stigmergy.breadcrumbs.subscriptions import parse_subscriptions
 from stigmergy.kernel.database import Database
 from stigmergy.kernel.feed import Follower, edges
@@ -25,11 +28,27 @@ class Listed(NamedTuple):
     cursor: int | None
 
 
+class Found(msgspec.Struct, frozen=True):
+    """A hit of a search. Scores order the hits of one search; they mean nothing beside those of another."""
+
+    score: float
+    breadcrumb: View
+
+
+class Searched(msgspec.Struct, frozen=True):
+    """Best first. `stale` breadcrumbs could not be searched yet; `cut` when so much was looked at in vain that search gave up."""
+
+    items: list[Found]
+    stale: int
+    cut: bool
+
+
 class Breadcrumbs:
-    def __init__(self, database: Database, scope: Scope, reader: Reader) -> None:
+    def __init__(self, database: Database, scope: Scope, reader: Reader, searcher: Searcher) -> None:
         self._database = database
         self._scope = scope
         self._reader = reader
+        self.searcher = searcher
 
     async def create(
         self,
@@ -73,6 +92,15 @@ class Breadcrumbs:
         """What a selector matches, newest first."""
         return await self._read(_list, self._reader, _selector(selector), limit, EVERYTHING if cursor is None else cursor)
 
+    async def search(self, query: str, selector: Selecting = None, *, method: Method = "hybrid", limit: int = 10) -> Searched:
+        """What a text finds among what the selector matches: by its words, by its meaning, or by both."""
+        wanted = _selector(selector)
+        asked = query if method == "text" else await self.searcher.ask(query)
+        hits = await self._database.read(search, self._reader, wanted, asked, method=method, limit=limit, scope=self._scope)
+        views = await self._read(queries.shown, [hit.crumb for hit in hits.hits])
+        items = [Found(hit.score, view) for hit, view in zip(hits.hits, views, strict=True)]
+        return Searched(items, hits.stale, hits.cut)
+
     async def history(self, id: str, *, limit: int = 50) -> list[View]:
         """Every version, newest first."""
         return await self._read(_history, self._reader, id, limit)
@@ -99,7 +127,9 @@ class Breadcrumbs:
 
     async def preview(self, subscriptions: Any, trigger_id: str, *, budget: int | None = None) -> Assembly:
         """Exactly what an agent with these subscriptions would see, were it triggered by this breadcrumb."""
-        return await self._read(_preview, self._reader, parse_subscriptions(subscriptions), trigger_id, budget)
+        wanted = parse_subscriptions(subscriptions)
+        trigger = await self._read(queries.get, self._reader, trigger_id)
+        return await gather(self._database, self.searcher, self._reader, wanted, trigger, scope=self._scope, budget=budget)
 
     async def follow(self, selector: Selecting = None, *, after: int | None = None) -> AsyncIterator[Event]:
         """Every change that the selector matches, once, in order; from now on, or after a position."""
@@ -165,7 +195,3 @@ async def _replace(tx: Transaction, reader: Reader, id: str, draft: Draft, if_ma
 
 async def _retag(tx: Transaction, reader: Reader, id: str, add: list[str], remove: list[str]) -> View:
     return await _shown(tx, await commands.retag(tx, reader, id, add=add, remove=remove))
-
-
-async def _preview(tx: Snapshot, reader: Reader, subscriptions: Any, trigger_id: str, budget: int | None) -> Assembly:
-    return await assemble(tx, reader, subscriptions, await queries.get(tx, reader, trigger_id), budget=budget)

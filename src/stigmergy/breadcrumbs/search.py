@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 from stigmergy.breadcrumbs import queries, search_postgres, search_sqlite
-from stigmergy.breadcrumbs.embeddings import Embedder, Vectors
+from stigmergy.breadcrumbs.embeddings import Embedder, NoEmbedder, OpenAIEmbedder, Vectors
 from stigmergy.breadcrumbs.model import Breadcrumb
 from stigmergy.breadcrumbs.queries import Reader
 from stigmergy.breadcrumbs.search_index import ENGINE, words_of
@@ -86,9 +86,15 @@ class Searcher:
 
     async def ask(self, text: str) -> Query:
         _check(text)
+        if isinstance(self.embedder, NoEmbedder):
+            return Query(text, model=NoEmbedder.name)
         sound = text.encode("utf-8", "replace").decode()  # half of a surrogate pair is no text to a model
         rows = await asyncio.to_thread(self.embedder.embed, [sound])
         return Query(text, rows[0], self.embedder.name, self._memory)
+
+    def close(self) -> None:
+        if isinstance(self.embedder, OpenAIEmbedder):
+            self.embedder.close()
 
 
 async def search(
@@ -110,7 +116,7 @@ async def search(
     among = await _narrowed(tx, selector)
     if among is not None and not among:
         return Hits([], stale)
-    if method == "text":
+    if method == "text" or (method == "hybrid" and asked.model == NoEmbedder.name):
         return Hits(await wanted.best(_by_text(tx, asked, among), limit), stale, wanted.cut)
     by_vector = await _by_vector(tx, asked, among)
     if method == "vector":
@@ -242,7 +248,7 @@ async def _rare(tx: Snapshot, words: Sequence[str]) -> list[str]:
 async def _by_vector(tx: Snapshot, asked: Query, among: Sequence[str] | None) -> Rank:
     vector, model, memory = asked.vector, asked.model, asked.memory
     if vector is None or memory is None:
-        raise Invalid("this method needs an embedded question; ask a Searcher for it, or search by text", "method")
+        raise Invalid("this method needs an embedder; search by `text`, or set one (the setting `embedder`)", "method")
     ((engine,),) = await tx.rows(ENGINE)
 
     async def by_pgvector(many: int) -> list[Ranked]:

@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 import logging
 import re
+import time
 import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, cast
@@ -35,6 +36,8 @@ LONGEST_EMBEDDED = 4_000
 LONGEST_WORD = 64
 # Between two looks for something stale.
 POLL_SECONDS = 0.5
+# Filling in the background rests so many times as long as it worked, so that those who write at that time keep most of the core.
+REST = 3.0
 
 ENGINE = Statement("search.engine", either(search_sqlite.ENGINE, search_postgres.ENGINE))
 READ_STALE = Statement(
@@ -130,42 +133,46 @@ def texts_in(value: Any) -> Iterable[str]:
             yield str(each)
 
 
-async def fill(database: Database, embedder: Embedder, tenant: str) -> int:
+async def fill(database: Database, embedder: Embedder, tenant: str, *, rest: float = 0) -> int:
     """Fill what is stale of a tenant now. Gives how many entries were written."""
     scope = Scope(tenant=tenant, actor="search")
     filled = 0
+    began = time.monotonic()
     while work := await database.read(read_stale, CHUNK, scope=scope):
         entries = await asyncio.to_thread(make_entries, tenant, work, embedder)
         done: int = await database.write(put_entries, entries, embedder.name, scope=scope)
         filled += done
+        if rest:
+            await database.clock.sleep(rest * (time.monotonic() - began))
+            began = time.monotonic()
     return filled
 
 
-async def fill_all(database: Database, embedder: Embedder) -> int:
+async def fill_all(database: Database, embedder: Embedder, *, rest: float = 0) -> int:
     """The same for every tenant that has something stale."""
     filled, place = 0, ""
     while found := await database.read(_next_tenant, place):
         place = found
-        filled += await fill(database, embedder, place)
+        filled += await fill(database, embedder, place, rest=rest)
     return filled
 
 
 async def index_stale(database: Database, embedder: Embedder, seconds: float = POLL_SECONDS) -> None:
     """Fill again and again, until cancelled. What fails is logged and tried again. Vectors of another model than this embedder's
-    are stale from the beginning."""
+    are stale from the beginning. A program that is done at once never loads a model."""
     renewed = False
     while True:
+        await database.clock.sleep(seconds)
         try:
             if not renewed:
                 for tenant in await database.tenants():
                     await database.write(_renew, embedder.name, scope=Scope(tenant=tenant, actor="search"))
                 renewed = True
-            await fill_all(database, embedder)
+            await fill_all(database, embedder, rest=REST)
         except StigmergyError as error:
             log.warning("the search index could not be filled: %s", error)
         except Exception:  # an embedder may be anybody's; it does not end the filling
             log.exception("the search index could not be filled")
-        await database.clock.sleep(seconds)
 
 
 async def _renew(tx: Transaction, model: str) -> None:

@@ -14,9 +14,12 @@ from cyclopts import App, Parameter
 from rich.markup import escape
 
 from stigmergy.breadcrumbs import commands
+from stigmergy.breadcrumbs.embeddings import open_embedder
 from stigmergy.breadcrumbs.model import BREADCRUMBS, Audience, Breadcrumb, Draft, JsonObject
 from stigmergy.breadcrumbs.namespace import Breadcrumbs
 from stigmergy.breadcrumbs.queries import Reader, View
+from stigmergy.breadcrumbs.search import Method, Searcher
+from stigmergy.breadcrumbs.search_index import fill
 from stigmergy.cli.store import AsJson, Store, opened, out, print_json, progress
 from stigmergy.errors import Invalid
 from stigmergy.kernel.database import Database
@@ -27,7 +30,7 @@ from stigmergy.kernel.selectors import Selector, compile_selector
 from stigmergy.kernel.transaction import Scope, Snapshot, Transaction
 from stigmergy.settings import load
 
-app = App(name="breadcrumbs", help="Context packets: put, get, ls, import, export.")
+app = App(name="breadcrumbs", help="Context packets: put, get, ls, search, import, export.")
 assembly = App(name="assembly", help="What agents see.")
 
 Tenant = Annotated[str, Parameter(help="Whose.")]
@@ -42,8 +45,11 @@ COLOURS = {"create": "green", "update": "yellow", "delete": "red"}
 @asynccontextmanager
 async def _open(store: str | None, tenant: str, entity: str) -> AsyncGenerator[tuple[Database, Scope, Breadcrumbs]]:
     scope = Scope(check_tenant(tenant), entity)
-    async with opened(load({"store": store})) as database:
-        yield database, scope, Breadcrumbs(database, scope, Reader(entity, everything=True))
+    settings = load({"store": store})
+    async with opened(settings) as database:
+        searcher = Searcher(open_embedder(settings))
+        yield database, scope, Breadcrumbs(database, scope, Reader(entity, everything=True), searcher)
+        searcher.close()
 
 
 @app.command
@@ -117,6 +123,39 @@ def ls(
                 _show(view)
             if page.cursor is not None:
                 out.print(f"[dim]There are more; this shows {limit}.[/]")
+
+    asyncio.run(run())
+
+
+@app.command
+def search(
+    text: str,
+    *,
+    method: Annotated[Method, Parameter(help="By words, by meaning, or by both.")] = "hybrid",
+    schema_name: str | None = None,
+    tag: list[str] | None = None,
+    limit: int = 10,
+    json: AsJson = False,
+    store: Store = None,
+    tenant: Tenant = "main",
+    entity: As = "cli",
+) -> None:
+    """Find breadcrumbs by a text, the best first. What was not indexed yet is indexed before."""
+    selector = Selector(schema_name=schema_name, all_tags=tuple(tag) if tag else None)
+
+    async def run() -> None:
+        async with _open(store, tenant, entity) as (database, _, crumbs):
+            with progress("Bringing the index of search up to date"):
+                await fill(database, crumbs.searcher.embedder, tenant)
+            found = await crumbs.search(text, selector, method=method, limit=limit)
+            if json:
+                print_json(found)
+                return
+            for each in found.items:
+                out.print(f"[dim]{each.score:.3f}[/] ", end="")
+                _show(each.breadcrumb)
+            if not found.items:
+                out.print("[dim]Nothing was found.[/]")
 
     asyncio.run(run())
 

@@ -48,7 +48,7 @@ def serve(
 async def _serve(settings: Settings) -> None:
     refuse_open_doors(settings)
     async with App(settings=settings) as app:
-        api = create_app(app.database, settings, app.telemetry)
+        api = create_app(app.database, settings, app.telemetry, app.searcher)
         config = uvicorn.Config(
             api,
             host=settings.host,

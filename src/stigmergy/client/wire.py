@@ -9,7 +9,7 @@ from msgspec import UNSET
 from stigmergy.breadcrumbs.assembly import Assembly
 from stigmergy.breadcrumbs.events import Event
 from stigmergy.breadcrumbs.model import Draft, JsonObject, Patch, Schema, checked_context
-from stigmergy.breadcrumbs.namespace import Listed, Selecting
+from stigmergy.breadcrumbs.namespace import Found, Listed, Searched, Selecting
 from stigmergy.breadcrumbs.queries import View
 from stigmergy.errors import Invalid, StoreUnusable
 from stigmergy.kernel.journal import Event as Kind
@@ -76,6 +76,15 @@ def view(fields: Any) -> View:
 
 def views(items: Any) -> list[View]:
     return [view(each) for each in _converted(items, list[JsonObject])]
+
+
+def searched(answer: Any) -> Searched:
+    fields = _converted(answer, JsonObject)
+    items = [
+        Found(_converted(each.get("score"), float), view(each.get("breadcrumb")))
+        for each in _converted(fields.get("items"), list[JsonObject])
+    ]
+    return Searched(items, _converted(fields.get("stale"), int), _converted(fields.get("cut"), bool))
 
 
 def listed(page: Any) -> Listed:

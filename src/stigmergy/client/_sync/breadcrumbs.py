@@ -7,8 +7,9 @@ from typing import Any
 from stigmergy.breadcrumbs.assembly import Assembly
 from stigmergy.breadcrumbs.events import Event
 from stigmergy.breadcrumbs.model import Audience, Draft, JsonObject, Schema
-from stigmergy.breadcrumbs.namespace import Listed, Selecting
+from stigmergy.breadcrumbs.namespace import Listed, Searched, Selecting
 from stigmergy.breadcrumbs.queries import View, ViewKind
+from stigmergy.breadcrumbs.search import Method
 from stigmergy.client import wire
 from stigmergy.client._sync.http import Http
 from stigmergy.client.calls import Call, an_id, breadcrumb_path, read, schema_path
@@ -63,6 +64,11 @@ class SyncBreadcrumbs:
         """What a selector matches, newest first."""
         params = {"selector": wire.selector(selector), "limit": limit, "cursor": cursor}
         return wire.listed(self._http.call(read("/v1/breadcrumbs", params)))
+
+    def search(self, query: str, selector: Selecting = None, *, method: Method = "hybrid", limit: int = 10) -> Searched:
+        """What a text finds among what the selector matches: by its words, by its meaning, or by both."""
+        body = {"query": query, "selector": selector, "method": method, "limit": limit}
+        return wire.searched(self._http.call(Call("POST", "/v1/breadcrumbs/search", body=body, is_read=True)))
 
     def history(self, id: str, *, limit: int = 50) -> list[View]:
         """Every version, newest first."""
