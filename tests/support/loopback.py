@@ -36,7 +36,7 @@ class LiveServer:
         self.port = self._listening.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         config = uvicorn.Config(self._api, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=5)
-        self._uvicorn = _Uvicorn(config)
+        self._uvicorn = Uvicorn(config)
 
     async def token(self, entity: str, *grants: Grant) -> str:
         claims = await self._app.database.write(create_token, entity, list(grants or GRANTS), scope=Scope("main", "system"))
@@ -56,7 +56,9 @@ class LiveServer:
         await self._serving
 
 
-class _Uvicorn(uvicorn.Server):
+class Uvicorn(uvicorn.Server):
+    """Says when it can be reached, and leaves the signals to the tests."""
+
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.ready = asyncio.Event()

@@ -75,11 +75,16 @@ class ScriptedModel:
         if self._pause:
             await asyncio.sleep(self._pause)
         if on_text is not None and reply.text:
-            for piece in re.findall(r"\S+\s*|\s+", reply.text):
+            for piece in pieces(reply.text):
                 on_text(piece)
                 if self._pause:
                     await asyncio.sleep(self._pause)
         return reply
+
+
+def pieces(text: str) -> list[str]:
+    """A text in the pieces in which it is streamed: words with the space after them."""
+    return re.findall(r"\S+\s*|\s+", text)
 
 
 class RuledModel:
@@ -89,6 +94,11 @@ class RuledModel:
         self.name = name
         self._rules = rules
         self._environment = minijinja.Environment()
+
+    def check(self, rule: Rule) -> None:
+        """Raises what a pattern or a template of the rule raises when it is none."""
+        re.compile(rule.when.matches or "")
+        self._filled([rule.reply, *(call.arguments for call in rule.call)], _facts(Request("", ())))
 
     async def request(self, request: Request, on_text: OnText | None = None) -> Reply:
         facts = _facts(request)
@@ -147,18 +157,29 @@ def _fits(when: When, facts: Mapping[str, Any]) -> bool:
     )
 
 
-@lru_cache(64)
 def load_script(path: str) -> RuledModel:
-    """The rules in a TOML or JSON file. `Invalid`, with the place of the fault, when there are none."""
+    """The rules in a TOML or JSON file, as it is now. `Invalid`, with the place of the fault, when there are none."""
+    try:
+        found = Path(path).stat()
+        return _loaded(path, found.st_mtime_ns, found.st_size)
+    except FileNotFoundError:
+        raise Invalid("there is no such script", path, "unknown_model") from None
+    except OSError as error:
+        raise Invalid(f"this script cannot be read ({error})", path) from error
+
+
+@lru_cache(64)
+def _loaded(path: str, _changed: int, _size: int) -> RuledModel:
     file = Path(path)
     try:
         text = file.read_text("utf-8")
-        data = tomllib.loads(text) if file.suffix == ".toml" else json.loads(text)
-        rules = msgspec.convert(data, _File).rules
-        for rule in rules:
-            re.compile(rule.when.matches or "")
-    except FileNotFoundError:
-        raise Invalid("there is no such script", path) from None
-    except (OSError, ValueError, re.error) as error:  # what TOML, JSON and msgspec raise are ValueErrors
+        rules = msgspec.convert(tomllib.loads(text) if file.suffix == ".toml" else json.loads(text), _File).rules
+    except ValueError as error:  # what TOML, JSON and msgspec raise are ValueErrors
         raise Invalid(f"this is no script ({error})", path) from error
-    return RuledModel(rules, name=f"scripted:{path}")
+    model = RuledModel(rules, name=f"scripted:{path}")
+    for number, rule in enumerate(rules):
+        try:
+            model.check(rule)
+        except (re.error, minijinja.TemplateError) as error:
+            raise Invalid(f"this is no script ({str(error).splitlines()[0]} - at `$.rules[{number}]`)", path) from error
+    return model
