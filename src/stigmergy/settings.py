@@ -43,6 +43,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         _about("Pages that may call the server from a browser, such as `https://app.example`; in a variable, with commas."),
     ] = ()
     max_body: Annotated[int, _about("Bytes that the body of a request may have.", gt=0)] = 8 * 1024 * 1024
+    request_seconds: Annotated[float, _about("How long a request may take, its body included. Feeds have no end.", gt=0)] = 30.0
     synchronous: Annotated[
         Literal["FULL", "NORMAL", "EXTRA"],
         _about("When a SQLite commit is safe: `FULL` survives a power failure; `NORMAL` may lose the last commits in one."),

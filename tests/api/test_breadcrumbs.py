@@ -1,13 +1,16 @@
 """Breadcrumbs and schemas over HTTP, as a client meets them."""
 
 import asyncio
+import gzip
 import json
 import socket
+import time
 from typing import Any
 
 import apsw
 import httpx
 import pytest
+import zstandard
 
 from support.server import Server
 
@@ -187,6 +190,17 @@ def test_the_same_key_with_another_body_is_a_conflict(server: Server) -> None:
     other = client.post("/v1/breadcrumbs", json=NOTE | {"title": "x"}, headers={"Idempotency-Key": "k"})
     assert problem(other) == (409, "idempotency_key_reused", None)
     assert len(client.get("/v1/breadcrumbs").json()["items"]) == 1
+
+
+def test_many_that_are_sent_again_are_written_once(server: Server) -> None:
+    client = server.client()
+    first, second = (client.post("/v1/breadcrumbs/bulk", json=[NOTE, NOTE], headers={"Idempotency-Key": "k"}) for _ in range(2))
+    assert (first.status_code, first.json()) == (201, second.json())
+    other = client.post("/v1/breadcrumbs/bulk", json=[NOTE], headers={"Idempotency-Key": "k"})
+    assert problem(other) == (409, "idempotency_key_reused", None)
+    # a key is one route's own
+    assert client.post("/v1/breadcrumbs", json=NOTE, headers={"Idempotency-Key": "k"}).status_code == 201
+    assert len(client.get("/v1/breadcrumbs").json()["items"]) == 3
 
 
 async def test_ten_requests_with_one_key_at_once_write_one_record(server: Server) -> None:
@@ -482,11 +496,57 @@ def _raw(server: Server, rest: bytes) -> bytes:
         return said
 
 
-def test_a_large_answer_is_compressed_for_who_can_read_it(server: Server) -> None:
+@pytest.mark.parametrize(
+    ("accepted", "encoding"),
+    [
+        ("gzip", "gzip"),
+        ("zstd", "zstd"),
+        ("gzip, deflate, br, zstd", "zstd"),
+        ("zstd;q=0, gzip;q=0.5", "gzip"),
+        ("*", "zstd"),
+        ("identity", None),
+        ("gzip;q=0", None),
+        ("br", None),
+        ("", None),
+    ],
+)
+def test_a_large_answer_is_compressed_for_who_can_read_it(server: Server, accepted: str, encoding: str | None) -> None:
     client = server.client()
     path = f"/v1/breadcrumbs/{made(client, context={'x': 'y' * 50_000})['id']}"
-    small, plain = client.get(path), client.get(path, headers={"Accept-Encoding": "identity"})
-    assert small.headers["content-encoding"] == "gzip"
-    assert int(small.headers["content-length"]) < 1_000
-    assert "content-encoding" not in plain.headers
-    assert small.json() == plain.json()
+    with client.stream("GET", path, headers={"Accept-Encoding": accepted}) as answer:
+        raw = b"".join(answer.iter_raw())
+    assert answer.headers.get("content-encoding") == encoding
+    assert int(answer.headers["content-length"]) == len(raw)
+    assert (len(raw) < 1_000) == (encoding is not None)
+    assert answer.headers.get("vary") == (None if encoding is None else "Accept-Encoding")
+    whole = {"gzip": gzip.decompress, "zstd": zstandard.decompress, None: bytes}[encoding](raw)
+    assert json.loads(whole)["context"] == {"x": "y" * 50_000}
+
+
+def test_a_small_answer_is_not_compressed(server: Server) -> None:
+    assert "content-encoding" not in server.client().get("/health").headers
+
+
+# ---- time ----
+
+
+@pytest.fixture
+def hasty(tmp_path: Any) -> Any:
+    with Server(tmp_path / "store.db", request_seconds=0.5) as server:
+        yield server
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(hasty: Server) -> None:
+    assert _raw(hasty, b"Content-Length: 100\r\nConnection: close\r\n\r\n{").startswith(b"HTTP/1.1 408")
+
+
+def test_an_answer_that_takes_too_long_is_a_problem(hasty: Server) -> None:
+    client = hasty.client()
+    connection = apsw.Connection(str(hasty.path))
+    connection.execute("BEGIN IMMEDIATE")
+    began = time.monotonic()
+    assert problem(client.post("/v1/breadcrumbs", json=NOTE)) == (504, "deadline_passed", None)
+    assert time.monotonic() - began < 5
+    connection.execute("COMMIT")
+    connection.close()
+    assert client.post("/v1/breadcrumbs", json=NOTE).status_code == 201

@@ -3,12 +3,13 @@
 from typing import Any
 
 from litestar import Litestar, Request, Response
-from litestar.config.compression import CompressionConfig
 from litestar.config.cors import CORSConfig
 from litestar.datastructures import State
 from litestar.middleware import DefineMiddleware
 
 from stigmergy.api.auth import Gate
+from stigmergy.api.compression import Compress
+from stigmergy.api.deadline import Deadline
 from stigmergy.api.feeds import Feeds
 from stigmergy.api.input import JsonRequest, refuse_nul
 from stigmergy.api.observed import Observe, metrics
@@ -28,10 +29,11 @@ def create_app(
     settings = settings or Settings()
     searcher = searcher or Searcher(open_embedder(settings))
     gate = DefineMiddleware(Gate, database=database, secret=settings.secret, origins=settings.origins)
+    deadline = DefineMiddleware(Deadline, seconds=settings.request_seconds)
     observe = [DefineMiddleware(Observe, telemetry=telemetry)] if telemetry is not None else []
     return Litestar(
         route_handlers=[*ROUTES, openapi, docs, metrics],
-        middleware=[*observe, gate],
+        middleware=[*observe, deadline, Compress, gate],
         state=State(
             {
                 "database": database,
@@ -45,7 +47,6 @@ def create_app(
         before_request=_first,
         exception_handlers=HANDLERS,
         cors_config=_cors(settings.origins) if settings.origins else None,
-        compression_config=CompressionConfig(backend="gzip", minimum_size=2_000, exclude=["/v1/events"]),
         request_max_body_size=settings.max_body,
         logging_config=None,  # the program that serves says where its log goes
         openapi_config=None,  # see `document`

@@ -1,7 +1,7 @@
 """`/v1/breadcrumbs` and `/v1/schemas`."""
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 from litestar import Controller, Request, Response, delete, get, patch, post, put
@@ -21,6 +21,7 @@ from stigmergy.kernel.idempotency import answer_key, claim_key
 from stigmergy.kernel.selectors import Selector, parse_selector
 from stigmergy.kernel.transaction import Snapshot, Transaction
 
+T = TypeVar("T")
 AnyRequest = Request[Any, Any, State]
 IfMatch = Annotated[str | None, HeaderParameter(name="If-Match", description="The version that the caller has seen, in quotes.")]
 IfNoneMatch = Annotated[str | None, HeaderParameter(name="If-None-Match", description="A version that the caller has.")]
@@ -74,12 +75,15 @@ class BreadcrumbRoutes(Controller):
         return answer(await write(request, _create, data, key, body), 201)
 
     @post("/bulk", summary="Write many breadcrumbs, all or none", operation_id="create_breadcrumbs")
-    async def create_many(self, request: AnyRequest, data: JSONBody[list[wire.DraftIn]]) -> list[wire.BreadcrumbOut]:
+    async def create_many(
+        self, request: AnyRequest, data: JSONBody[list[wire.DraftIn]], key: IdempotencyKey = None
+    ) -> list[wire.BreadcrumbOut]:
         if len(data) > 1_000:
             raise Invalid("at most 1,000 breadcrumbs at once", "body")
         if not data:
             raise Invalid("at least one breadcrumb is expected", "body")
-        views: list[queries.View] = await write(request, _create_many, data)
+        body = await request.body() if key is not None else b""
+        views: list[queries.View] = await write(request, _create_many, data, key, body)
         return [wire.breadcrumb_out(view) for view in views]
 
     @get(summary="List breadcrumbs, newest first", operation_id="list_breadcrumbs")
@@ -170,19 +174,29 @@ class SchemaRoutes(Controller):
 
 
 async def _create(tx: Transaction, data: wire.DraftIn, key: str | None, body: bytes) -> Tagged:
-    if key is None:
+    async def make() -> Tagged:
         return await _shown(tx, await commands.create(tx, wire.draft(data)))
-    first = await claim_key(tx, "create_breadcrumb", key, body)
+
+    return await _once(tx, "create_breadcrumb", key, body, make, Tagged)
+
+
+async def _create_many(tx: Transaction, data: list[wire.DraftIn], key: str | None, body: bytes) -> list[queries.View]:
+    async def make() -> list[queries.View]:
+        return await queries.shown(tx, await commands.create_many(tx, [wire.draft(each) for each in data]))
+
+    return await _once(tx, "create_breadcrumbs", key, body, make, list[queries.View])
+
+
+async def _once(tx: Transaction, route: str, key: str | None, body: bytes, make: Callable[[], Awaitable[T]], kind: type[T]) -> T:
+    """What is made, or what was made when this key came first. An answer is remembered with the versions it spoke of."""
+    if key is None:
+        return await make()
+    first = await claim_key(tx, route, key, body)
     if first is not None:
-        return msgspec.json.decode(first, type=Tagged)
-    shown = await _shown(tx, await commands.create(tx, wire.draft(data)))
-    # the answer is remembered with the version it spoke of; its position is known only after the commit and not part of it
-    await answer_key(tx, "create_breadcrumb", key, msgspec.json.encode(shown))
-    return shown
-
-
-async def _create_many(tx: Transaction, data: list[wire.DraftIn]) -> list[queries.View]:
-    return await queries.shown(tx, await commands.create_many(tx, [wire.draft(each) for each in data]))
+        return msgspec.json.decode(first, type=kind)
+    made = await make()
+    await answer_key(tx, route, key, msgspec.json.encode(made))
+    return made
 
 
 async def _patch(tx: Transaction, reader: Reader, id: str, data: wire.PatchIn, if_match: int | None) -> Tagged:

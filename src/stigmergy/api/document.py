@@ -37,6 +37,7 @@ ABOUT: dict[int, str] = {
     401: "There is no token, or it is no good.",
     403: "The token does not allow this, or the caller's Host or Origin is not welcome.",
     404: "There is no such thing, or not for this reader.",
+    408: "The body did not arrive in time (the setting `request_seconds`).",
     409: "The id is taken, or the idempotency key was used with another body.",
     410: "It was there, and its body was erased.",
     412: "The record has another version than If-Match says.",
@@ -45,11 +46,12 @@ ABOUT: dict[int, str] = {
     422: "A parameter or the body is refused; `where` is the place of the fault.",
     500: "A defect of the server.",
     503: "The store cannot be used now.",
+    504: "There was no answer in time (the setting `request_seconds`). A write may have been done.",
     507: "The store has no space left; nothing was written.",
 }
-ALWAYS = (500, 503)
+ALWAYS = (500, 503, 504)
 BEHIND_THE_GATE = (401, 403, 422)
-WITH_A_BODY = (413, 415)
+WITH_A_BODY = (408, 413, 415)
 WRITES = (507,)
 # What a route may answer besides.
 MORE: dict[str, tuple[int, ...]] = {

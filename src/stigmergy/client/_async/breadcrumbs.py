@@ -53,7 +53,7 @@ class Breadcrumbs:
     async def create_many(self, drafts: Iterable[Draft]) -> list[View]:
         """All of them, in one transaction, or none; at most 1,000."""
         body = [wire.draft(draft) for draft in drafts]
-        return wire.views(await self._http.call(Call("POST", "/v1/breadcrumbs/bulk", body=body))) if body else []
+        return wire.views(await self._http.call(Call("POST", "/v1/breadcrumbs/bulk", body=body, key=new_id()))) if body else []
 
     async def get(self, id: str, *, view: ViewKind = "context") -> View:
         path = breadcrumb_path(id, "full") if view == "full" else breadcrumb_path(id)

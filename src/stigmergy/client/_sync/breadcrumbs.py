@@ -54,7 +54,7 @@ class SyncBreadcrumbs:
     def create_many(self, drafts: Iterable[Draft]) -> list[View]:
         """All of them, in one transaction, or none; at most 1,000."""
         body = [wire.draft(draft) for draft in drafts]
-        return wire.views(self._http.call(Call("POST", "/v1/breadcrumbs/bulk", body=body))) if body else []
+        return wire.views(self._http.call(Call("POST", "/v1/breadcrumbs/bulk", body=body, key=new_id()))) if body else []
 
     def get(self, id: str, *, view: ViewKind = "context") -> View:
         path = breadcrumb_path(id, "full") if view == "full" else breadcrumb_path(id)
