@@ -1,7 +1,9 @@
 """App: what a program declares and starts. It opens the store and runs what a store needs while somebody uses it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Self
 
@@ -26,12 +28,23 @@ from stigmergy.kernel.timers import TimerLoop
 from stigmergy.kernel.transaction import Scope
 from stigmergy.settings import Settings
 from stigmergy.telemetry import Telemetry, open_telemetry
+from stigmergy.triggers.commands import start_delivery
+from stigmergy.triggers.declaring import Declaring
+from stigmergy.triggers.definitions import Reading
+from stigmergy.triggers.events import Fired
+from stigmergy.triggers.namespace import Deliveries, Triggers
+from stigmergy.triggers.running import Delivering, reach_of
 
+# What a firing writes, by the kind of its rule.
+STARTERS: dict[str, Starter] = {"webhook": start_delivery, "handler": start_delivery}
 # What the timers of each part do when they are due.
 EFFECTS = {breadcrumb_commands.EXPIRY: breadcrumb_commands.expire}
 
+# In a handler: on whose behalf it acts, and because of what.
+_ACTING: ContextVar[tuple["App", Scope] | None] = ContextVar("acting", default=None)
 
-class App:
+
+class App(Declaring):
     """`async with App("agents.db") as app:` opens the store (a path or a postgresql:// URL) and closes it again."""
 
     def __init__(
@@ -43,15 +56,32 @@ class App:
         settings: Settings | None = None,
         clock: Clock | None = None,
     ) -> None:
+        super().__init__(entity)
         given = settings if settings is not None else configuration.load()
         self.settings = given if store is None else msgspec.structs.replace(given, store=store)
-        self.scope = Scope(check_tenant(tenant), entity)
+        self._scope = Scope(check_tenant(tenant), entity)
         self.rules = RuleBook()
         self._searcher: Searcher | None = None
+        for kind, starter in STARTERS.items():
+            self.rules.start_with(kind, starter)
         self.telemetry: Telemetry | None = None
         self._clock = clock
         self._database: Database | None = None
         self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def scope(self) -> Scope:
+        """On whose behalf the program acts. Inside a handler that is the tenant of the change, and the change is the cause."""
+        acting = _ACTING.get()
+        return acting[1] if acting is not None and acting[0] is self else self._scope
+
+    @contextmanager
+    def _acting_for(self, change: Fired) -> Generator[None]:
+        token = _ACTING.set((self, Scope(change.tenant, self._scope.actor, change.seq, change.depth + 1)))
+        try:
+            yield
+        finally:
+            _ACTING.reset(token)
 
     @property
     def database(self) -> Database:
@@ -71,8 +101,21 @@ class App:
 
     def breadcrumbs_of(self, entity: str, *, tenant: str | None = None) -> Breadcrumbs:
         """The breadcrumbs as somebody else sees and writes them."""
-        scope = Scope(check_tenant(tenant) if tenant is not None else self.scope.tenant, entity)
+        own = self.scope
+        scope = Scope(check_tenant(tenant) if tenant is not None else own.tenant, entity, own.cause, own.depth)
         return Breadcrumbs(self.database, scope, Reader(entity), self.searcher)
+
+    @property
+    def triggers(self) -> Triggers:
+        return Triggers(self.database, self.scope, self.reading_of(self.scope.actor))
+
+    @property
+    def deliveries(self) -> Deliveries:
+        return Deliveries(self.database, self.scope)
+
+    def reading_of(self, entity: str) -> Reading:
+        """How definitions of triggers are read that this entity gives."""
+        return Reading(entity, self.settings.webhook_base, reach_of(self.settings))
 
     async def add_rule(self, rule: Rule) -> Rule:
         """When this kind of write happens, do that: `rule.kind` names a starter."""
@@ -104,6 +147,7 @@ class App:
             database = ObservedDatabase(database, self.telemetry)
         self._database = database
         self._searcher = searcher = Searcher(open_embedder(settings))
+        await self.declare_triggers(database, settings.triggers, self._scope, self.reading_of(self._scope.actor))
         age = None if settings.keep_days is None else settings.keep_days * DAY_MS
         policy = Policy(max_age_ms=age, max_changes=settings.keep_changes)
         self._tasks = [
@@ -111,6 +155,9 @@ class App:
             asyncio.create_task(keep_swept(database, policy, settings.sweep_seconds), name="retention"),
             asyncio.create_task(index_stale(database, searcher.embedder), name="search index"),
         ]
+        if settings.deliver:
+            delivering = Delivering(database, settings, self.handlers, self._acting_for)
+            self._tasks.append(asyncio.create_task(delivering.run(), name="deliveries"))
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

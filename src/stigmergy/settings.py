@@ -64,6 +64,24 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     embedder_model: Annotated[str, _about("The model that an embedder at a URL is asked for.")] = "text-embedding-3-small"
     embedder_dimensions: Annotated[int, _about("How many numbers its vectors have.", ge=1, le=16_000)] = 1_536
     embedder_key: Annotated[str | None, _about("The key that it wants, if any.")] = None
+    lease_seconds: Annotated[
+        float, _about("After how long without a sign of life a worker counts as dead, and others take over what it had.", gt=0)
+    ] = 15.0
+    triggers: Annotated[
+        str | None, _about("A file of triggers, `triggers.json` or `.toml`, that holds for the tenant `main` while it is named.")
+    ] = None
+    deliver: Annotated[bool, _about("Whether this process hands over deliveries; another one on the same store may.")] = True
+    webhook_base: Annotated[
+        str | None, _about("What stands before the path of a short action: `POST /hook` behind `https://example.org/api`.")
+    ] = None
+    webhook_secret: Annotated[
+        str | None,
+        _about("Signs the deliveries of triggers without a secret of their own: `whsec_` and base64. Unset: unsigned."),
+    ] = None
+    webhook_networks: Annotated[
+        tuple[str, ...],
+        _about("Private networks that webhooks may go to, such as `10.1.0.0/16`. Loopback is allowed when `host` is loopback."),
+    ] = ()
     telemetry: Annotated[
         Literal["off", "metrics", "all"],
         _about("`metrics`: `/metrics` in Prometheus' format. `all`: traces too, over OTLP as OTEL_EXPORTER_OTLP_… say."),
@@ -101,8 +119,9 @@ def _from_file(path: Path, *, required: bool) -> dict[str, Any]:
 def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     known = {PREFIX + field.name.upper(): field.name for field in msgspec.structs.fields(Settings)}
     given: dict[str, Any] = {name: environment[variable] for variable, name in known.items() if variable in environment}
-    if "origins" in given:
-        given["origins"] = [origin for part in given["origins"].split(",") if (origin := part.strip())]
+    for name in ("origins", "webhook_networks"):
+        if name in given:
+            given[name] = [item for part in given[name].split(",") if (item := part.strip())]
     return given
 
 

@@ -5,10 +5,7 @@ lease's length on the watcher's own monotonic clock, so clocks that are skewed o
 ready again; each claim raises the fence of its item, and a writer that comes with an older fence is refused.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
-
-import msgspec
 
 from stigmergy.errors import LeaseLost
 from stigmergy.kernel.clock import Clock
@@ -59,25 +56,6 @@ RELEASE = Statement(
 FINISH = Statement(
     "ready.finish",
     "DELETE FROM ready WHERE tenant = :of AND queue = :queue AND id = :id AND due_at = :never RETURNING id",
-)
-# The same for many items at once, without waiting: an item that somebody is making ready in this moment is passed by.
-_IN_HAND = """(WITH mine AS MATERIALIZED (
-               SELECT id FROM ready WHERE tenant = :of AND queue = :queue AND worker = :worker
-                 AND id IN (SELECT value FROM {each:ids}) {skip_locked})
-           SELECT id FROM mine)"""
-FINISH_ALL = Statement(
-    "ready.finish_all",
-    f"DELETE FROM ready WHERE tenant = :of AND queue = :queue AND due_at = :never AND id IN {_IN_HAND} RETURNING id",
-)
-AGAIN_ALL = Statement(
-    "ready.again_all",
-    f"""UPDATE ready SET worker = NULL
-        WHERE tenant = :of AND queue = :queue AND due_at < :never AND id IN {_IN_HAND} RETURNING id""",
-)
-RELEASE_ALL = Statement(
-    "ready.release_all",
-    f"""UPDATE ready SET worker = NULL, due_at = CASE WHEN due_at > :due_at THEN :due_at ELSE due_at END
-        WHERE tenant = :of AND queue = :queue AND id IN {_IN_HAND} RETURNING id""",
 )
 # The due time of an item in hand, until somebody makes it ready again meanwhile.
 NEVER = 2**62
@@ -173,30 +151,6 @@ async def finish(tx: Transaction, worker: str, claim: Claim) -> None:
     if not await tx.rows(FINISH, of=claim.tenant, queue=claim.queue, id=claim.id, never=NEVER):
         await tx.run(RELEASE, of=claim.tenant, queue=claim.queue, id=claim.id, due_at=NEVER)
         tx.wake(ready_topic(claim.queue))
-
-
-async def finish_all(tx: Transaction, worker: str, of: str, queue: str, ids: Sequence[str]) -> set[str]:
-    """Finish many items of a tenant's queue. Gives those that are settled: what was lost, or is being made ready in this very
-    moment, is not among them. It waits for nobody, so it can deadlock with nobody."""
-    mine = {"of": of, "queue": queue, "worker": worker, "never": NEVER}
-    done = {row[0] for row in await tx.rows(FINISH_ALL, **mine, ids=_as_json(ids))}
-    rest = [id for id in ids if id not in done]
-    again = {row[0] for row in await tx.rows(AGAIN_ALL, **mine, ids=_as_json(rest))} if rest else set[str]()
-    if again:
-        tx.wake(ready_topic(queue))
-    return done | again
-
-
-async def release_all(tx: Transaction, worker: str, of: str, queue: str, ids: Sequence[str], due_at: int) -> set[str]:
-    """Give many items back, to be taken again then, or sooner if somebody made them ready meanwhile. Gives them as `finish_all`."""
-    rows = await tx.rows(RELEASE_ALL, of=of, queue=queue, worker=worker, ids=_as_json(ids), due_at=due_at)
-    if rows:
-        tx.wake(ready_topic(queue))
-    return {row[0] for row in rows}
-
-
-def _as_json(ids: Sequence[str]) -> str:
-    return msgspec.json.encode(ids).decode()
 
 
 class Watch:

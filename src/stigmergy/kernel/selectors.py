@@ -239,7 +239,7 @@ _TESTS: dict[str, Callable[[Read, Any, str], Predicate]] = {
 # ---- the shorthand of events ----
 
 _EVENT = re.compile(r"\s*(?P<events>[a-z]+(?:\s*[|,]\s*[a-z]+)*)\s*(?:\((?P<fields>.*)\))?\s*", re.DOTALL)
-_FIELD = re.compile(
+SHORTHAND_FIELD = re.compile(
     r"\s*(?P<path>[A-Za-z_]\w*(?:\.\w+)*)\s*==?\s*"
     r"(?:'(?P<single>[^']*)'|\"(?P<double>[^\"]*)\"|(?P<bare>true|false|null|-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?))\s*"
 )
@@ -278,7 +278,7 @@ def _fields(text: str) -> list[tuple[Path, Scalar]]:
     fields: list[tuple[Path, Scalar]] = []
     at = 0
     while True:
-        match = _FIELD.match(text, at)
+        match = SHORTHAND_FIELD.match(text, at)
         if match is None:
             _refuse_event(
                 f"{text[at:].strip()!r} is not field='value'; a value is a quoted string, a number, true, false or null"

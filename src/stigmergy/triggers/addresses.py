@@ -56,6 +56,10 @@ def is_literal(host: str) -> bool:
     return True
 
 
+def is_loopback(host: str) -> bool:
+    return host == "localhost" or (is_literal(host) and ip_address(host).is_loopback)
+
+
 def refused(host: str) -> AddressRefused:
     return AddressRefused(
         f"{host} is not a public address; name its network in the setting `webhook_networks` if webhooks may go there"

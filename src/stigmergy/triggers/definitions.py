@@ -11,12 +11,14 @@ import msgspec
 from msgspec import Meta
 
 from stigmergy.errors import Invalid
-from stigmergy.kernel.matching import CompiledRule
+from stigmergy.kernel.matching import CompiledRule, collections_for
+from stigmergy.kernel.record import templates
 from stigmergy.kernel.rules import MAX_DEPTH, Rule, compiled
 from stigmergy.triggers.addresses import AddressRefused, Reach
 from stigmergy.triggers.fields import check_fields
 from stigmergy.triggers.model import Action, Handler, Webhook, Write, check_id, signing_key
 from stigmergy.triggers.posting import target_of
+from stigmergy.triggers.vocabulary import in_our_words
 from stigmergy.triggers.webhooks import check_headers
 
 MOST = 10_000
@@ -70,13 +72,16 @@ def parse_definition(data: Any, reading: Reading, where: str = "") -> Rule:
     try:
         check_id(definition.id)
         action = read_action(definition.action, reading)
+        given = [definition.event] if isinstance(definition.event, str) else definition.event
+        collections = collections_for(definition.collection, templates())
+        events, condition = in_our_words(collections, given, definition.condition or None)
         rule = Rule(
             id=definition.id,
             owner=reading.owner,
             kind=cast(str, action["type"]),
             collection=definition.collection,
-            events=[definition.event] if isinstance(definition.event, str) else definition.event,
-            condition=definition.condition or None,
+            events=events,
+            condition=condition,
             action=action,
             position=definition.order,
             max_depth=definition.max_depth,

@@ -59,7 +59,7 @@ def fired(happened: Happened) -> Fired:
         id=delivery.document_id,
         version=delivery.document_version,
         event=delivery.event,
-        path=path_of(happened),
+        path=path_of(happened) or "",
         actor=delivery.actor,
         at=delivery.at,
         seq=delivery.change_seq,

@@ -3,14 +3,20 @@
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
+import msgspec
+from msgspec import structs
+
 from stigmergy.errors import Invalid
 from stigmergy.kernel.clock import Clock
+from stigmergy.kernel.record import COLLECTIONS
+from stigmergy.kernel.rules import Rule
+from stigmergy.triggers.definitions import check_rule
 from stigmergy.triggers.events import Fired, Happened, fired
-from stigmergy.triggers.model import Answer, Handler
+from stigmergy.triggers.model import Answer, Handler, Retry, check_id
 from stigmergy.triggers.webhooks import Outcome
 
 log = logging.getLogger(__name__)
@@ -18,6 +24,31 @@ log = logging.getLogger(__name__)
 Function = Callable[[Fired], Awaitable[Any] | Any]
 # What surrounds a call: whatever is written inside is caused by the change.
 Acting = Callable[[Fired], AbstractContextManager[Any]]
+
+
+def on_rule(what: str, when: str | None, event: str | Iterable[str], selector: Mapping[str, Any]) -> Rule:
+    """What `@app.on` is about, still without an action: a collection, a path, or the schema name of breadcrumbs."""
+    events = [event] if isinstance(event, str) else list(event)
+    if "/" in what or "*" in what.rstrip("*") or what in COLLECTIONS or what == "*":
+        return Rule(
+            id="", owner="", kind="handler", collection=what, events=events, condition=when, selector=dict(selector) or None
+        )
+    if "." not in what:
+        known = ", ".join(sorted(COLLECTIONS))
+        raise Invalid(f"{what!r} is no collection and no schema name; there are {known}", "collection", "unknown_collection")
+    selected = {"schema_name": what, **selector}
+    return Rule(id="", owner="", kind="handler", collection="breadcrumbs", events=events, condition=when, selector=selected)
+
+
+def handler_rule(rule: Rule, program: str, name: str, timeout: float, retry: Retry | None) -> Rule:
+    """The rule of a program's handler. Its id has the program's name before it, so that no trigger of a tenant is called so."""
+    check_id(name, "name")
+    action = Handler(name=name, timeout_ms=round(timeout * 1000), retry=retry or Retry())
+    made = structs.replace(
+        rule, id=f"{program}/{name}".replace(" ", "_"), owner=f"program:{program}", action=msgspec.to_builtins(action)
+    )
+    check_rule(made)
+    return made
 
 
 class Handlers:

@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from stigmergy.kernel.batches import finish_all, release_all
 from stigmergy.kernel.leases import HELD as HELD_BY
-from stigmergy.kernel.leases import NEVER, Claim, claim, enqueue, finish_all, release_all
+from stigmergy.kernel.leases import NEVER, Claim, claim, enqueue
 from stigmergy.kernel.record import COLLECTIONS, Record
 from stigmergy.kernel.rules import Rule
 from stigmergy.kernel.transaction import Snapshot, Transaction
@@ -63,7 +64,11 @@ class Turn(NamedTuple):
 async def turn(tx: Transaction, worker: str, rooms: Mapping[str, int], backs: Sequence[Back]) -> Turn:
     """Give back lanes, and take as many due ones of each base queue as there is room for."""
     settled = await _give_back(tx, worker, backs)
-    held = frozenset(Claim(*row) for row in await tx.rows(HELD_BY, worker=worker)) if len(settled) < len(backs) else frozenset[Claim]()
+    held = (
+        frozenset(Claim(*row) for row in await tx.rows(HELD_BY, worker=worker))
+        if len(settled) < len(backs)
+        else frozenset[Claim]()
+    )
     claims: list[Claim] = []
     soonest: list[int] = []
     for base, room in rooms.items():

@@ -42,8 +42,8 @@ _STARTED: dict[str, tuple[Sample, ...]] = {
         Sample("run_messages", "create", {"role": "user"}),
         Sample("run_messages", "create", {"role": "assistant"}),
         Sample("run_messages", "create", {"role": "tool"}),
-        Sample("tool_calls", "create", {}),
-        Sample("tool_calls", "update", {}),
+        Sample("run_tool_calls", "create", {}),
+        Sample("run_tool_calls", "update", {}),
     ),
     "space_message": (Sample("space_messages", "create", {}),),
 }

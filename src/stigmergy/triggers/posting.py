@@ -75,8 +75,7 @@ class Poster:
     async def post(self, target: Target, headers: str, body: bytes, timeout: float) -> Posted:
         """The answer of a receiver, within so many seconds. `headers` are lines, each with its end."""
         head = (
-            f"POST {target.path} HTTP/1.1\r\nhost: {target.authority}\r\n"
-            f"content-length: {len(body)}\r\n{headers}\r\n"
+            f"POST {target.path} HTTP/1.1\r\nhost: {target.authority}\r\ncontent-length: {len(body)}\r\n{headers}\r\n"
         ).encode("latin-1")
         connection: _Connection | None = None
         try:

@@ -98,7 +98,9 @@ def _told(rule: Rule, change: Change) -> Told:
     except Invalid as error:
         return Told(rule.id, False, f"it cannot be matched here: {error}")
     if change.depth >= rule.max_depth:
-        return Told(rule.id, False, f"the change is {change.depth} deep in its chain of causes, and {rule.max_depth} is the limit")
+        return Told(
+            rule.id, False, f"the change is {change.depth} deep in its chain of causes, and {rule.max_depth} is the limit"
+        )
     why = explain(ready, cast(Subject, Seen(change)))
     return Told(rule.id, why is None, why)
 
@@ -117,7 +119,9 @@ def supposed_change(supposed: Supposed) -> Change:
         before = _record(kind, {**supposed.data, **(supposed.before or {})}, "before")
     version = 2 if supposed.event == "update" else 1
     at = record.updated_at
-    return Change("", 0, collection.name, "supposed", version, cast(Any, supposed.event), supposed.actor, at, None, 0, record, before)
+    return Change(
+        "", 0, collection.name, "supposed", version, cast(Any, supposed.event), supposed.actor, at, None, 0, record, before
+    )
 
 
 def _record(kind: type[Record], data: Mapping[str, Any], where: str) -> Record:
@@ -177,7 +181,7 @@ async def event(tx: Snapshot, id: str) -> dict[str, Any]:
 
 
 async def counts(tx: Snapshot) -> dict[str, int]:
-    return {status: count for status, count in await tx.rows(COUNTS)}
+    return dict[str, int](await tx.rows(COUNTS))  # type: ignore[arg-type]
 
 
 def as_json(ids: Sequence[str]) -> str:

@@ -62,9 +62,7 @@ LIMITS = Statement(
 )
 SPACE = Statement("delivery_limits.space", "UPDATE delivery_limits SET next_us = :next_us WHERE queue = :queue")
 # By worker, so that what waits is not counted through.
-HELD = Statement(
-    "delivery_limits.held", "SELECT count(*) FROM ready WHERE worker IN (SELECT id FROM workers) AND queue = :queue"
-)
+HELD = Statement("delivery_limits.held", "SELECT count(*) FROM ready WHERE worker IN (SELECT id FROM workers) AND queue = :queue")
 NEXT_DUE = Statement(
     "deliveries.next_due",
     """SELECT min(due_at) FROM (
@@ -91,9 +89,7 @@ TRIGGERS = RULES.query(
     """WHERE tenant IN (:tenant, '*') AND kind IN ('webhook', 'handler', 'agent', 'space_message') AND id > :after
        ORDER BY id, tenant LIMIT :limit""",
 )
-DIAGNOSED = DIAGNOSTICS.query(
-    "of_rule", "WHERE tenant = :tenant AND rule = :rule ORDER BY tenant, seq DESC LIMIT :limit"
-)
+DIAGNOSED = DIAGNOSTICS.query("of_rule", "WHERE tenant = :tenant AND rule = :rule ORDER BY tenant, seq DESC LIMIT :limit")
 
 _NEWEST = "AND id < :below ORDER BY tenant, id DESC LIMIT :limit"
 LIST = DELIVERIES.query(

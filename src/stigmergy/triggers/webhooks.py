@@ -25,7 +25,9 @@ MOST_HEADER_BYTES = 8 * 1024
 
 _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _VALUE = re.compile(r"[\x20-\x7e\t]*")
-_OURS = frozenset({"host", "content-length", "content-type", "connection", "expect", "keep-alive", "te", "trailer", "upgrade"}) | {
+_OURS = frozenset(
+    {"host", "content-length", "content-type", "connection", "expect", "keep-alive", "te", "trailer", "upgrade"}
+) | {
     *("transfer-encoding", "user-agent", CAUSE_HEADER),
 }
 _OUR_PREFIXES = ("webhook-", "proxy-")
