@@ -57,6 +57,7 @@ FINISH = Statement(
     "ready.finish",
     "DELETE FROM ready WHERE tenant = :of AND queue = :queue AND id = :id AND due_at = :never RETURNING id",
 )
+WITHDRAW = Statement("ready.withdraw", "DELETE FROM ready WHERE tenant = :tenant AND queue = :queue AND id = :id")
 # The due time of an item in hand, until somebody makes it ready again meanwhile.
 NEVER = 2**62
 
@@ -85,6 +86,11 @@ async def beat(tx: Transaction, worker: str) -> list[Claim]:
     """Live on. Gives what the worker still holds; `LeaseLost` when it was declared dead meanwhile."""
     if not await tx.rows(BEAT, id=worker):
         raise _dead(worker)
+    return await held(tx, worker)
+
+
+async def held(tx: Snapshot, worker: str) -> list[Claim]:
+    """What a worker holds."""
     return [Claim(*row) for row in await tx.rows(HELD, worker=worker)]
 
 
@@ -151,6 +157,11 @@ async def finish(tx: Transaction, worker: str, claim: Claim) -> None:
     if not await tx.rows(FINISH, of=claim.tenant, queue=claim.queue, id=claim.id, never=NEVER):
         await tx.run(RELEASE, of=claim.tenant, queue=claim.queue, id=claim.id, due_at=NEVER)
         tx.wake(ready_topic(claim.queue))
+
+
+async def withdraw(tx: Transaction, queue: str, id: str) -> None:
+    """Take an item out of the queue, whoever holds it: the next write of its worker is refused."""
+    await tx.run(WITHDRAW, queue=queue, id=id)
 
 
 class Watch:

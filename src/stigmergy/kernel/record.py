@@ -54,6 +54,7 @@ class Collection(Generic[R]):
         context: Callable[[R], dict[str, Any]] | None = None,
         clients_write: Iterable[str] = (),
         keep_versions: int | None = None,
+        comes_back: bool = True,
     ) -> None:
         self.record = record
         self.name = name
@@ -66,6 +67,8 @@ class Collection(Generic[R]):
         self.context = context
         self.clients_write = frozenset(clients_write)
         self.keep_versions = keep_versions
+        # Whether a record that was deleted may be made again under its key, and then goes on with its number.
+        self.comes_back = comes_back
         # What a part keeps beside its rows (tags, search indexes), written in the transaction of every change.
         self.derive: Callable[[Any, Any], Awaitable[None]] | None = None
         self.columns = tuple(field.name for field in msgspec.structs.fields(record))

@@ -69,10 +69,18 @@ class RuleBook:
     def __init__(self) -> None:
         self._starters: dict[str, Starter] = {}
         self._books: dict[str, _Book] = {}
+        self._always: list[Rule] = []
 
     def start_with(self, kind: str, starter: Starter) -> None:
         """Say what a firing of this kind writes. A starter is part of a unit, and keeps the rules of units."""
         self._starters[kind] = starter
+
+    def always(self, rule: Rule, starter: Starter) -> None:
+        """A rule of the engine itself, for every tenant: how a part has something done by a part above it. It is no record."""
+        compiled(rule)
+        self._always.append(rule)
+        self.start_with(rule.kind, starter)
+        self.forget()
 
     def forget(self) -> None:
         """Positions may be given out again after a failed commit, so what was compiled for them must go."""
@@ -80,7 +88,7 @@ class RuleBook:
 
     async def fire(self, tx: Transaction, fresh: list[Change]) -> None:
         versions = await tx.rule_versions()
-        if versions == (0, 0):
+        if versions == (0, 0) and not self._always:
             return
         index = await self._index(tx, versions)
         for change in fresh:
@@ -102,7 +110,7 @@ class RuleBook:
 
     async def _compiled(self, tx: Transaction) -> list[CompiledRule]:
         """A rule that this program cannot compile (another program's, of a collection unknown here) holds up nobody."""
-        good: list[CompiledRule] = []
+        good = [compiled(rule) for rule in self._always]
         for rule in await tx.find(ENABLED):
             try:
                 good.append(compiled(rule))

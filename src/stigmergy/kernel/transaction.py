@@ -216,7 +216,7 @@ class Transaction(Snapshot):
 
     async def _stamp_new(self, collection: Collection[R], record: R) -> R:
         version = 1
-        if collection.versioned and not self._made_here(collection, record):
+        if collection.versioned and collection.comes_back and not self._made_here(collection, record):
             id = collection.id_of(record)
             version = 1 + await self._last_version(collection, id)
             self.reused.append((collection.name, id))

@@ -48,13 +48,15 @@ class Part(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class StepPrompt(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a step's prompt was made of: blocks by their hashes, and the log from one position up to another."""
+    """What a step's prompt was made of: blocks by their hashes, and the log from one position up to another. `rewritten` has
+    the messages whole, where a hook changed them."""
 
     blocks: tuple[str, ...]
     first: int
     upto: int
     tools: str | None = None
     notes: tuple[str, ...] = ()
+    rewritten: str | None = None
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -95,11 +97,13 @@ class Run(Record, frozen=True, kw_only=True):
     space_id: str
     agent: str
     agent_version: int
+    agent_shared: bool = False
     entity_id: str
     task_id: str | None = None
     parent_run_id: str | None = None
     root_id: str
     nesting: int = 0
+    depth: int = 0
     cause: Cause = Cause()
     cause_key: str | None = None
     executor: Executor = "engine"
@@ -226,7 +230,7 @@ class Wait(Record, frozen=True, kw_only=True):
     details: JsonObject | None = None
     status: WaitStatus = "open"
     deadline: int
-    answer: Any = None
+    answer: JsonObject | None = None
     answered_by: str | None = None
     answered_at: int | None = None
 
@@ -246,6 +250,7 @@ TOOL_CALLS = declare(
     path="users/{owner_id}/orch-chats/{space_id}/sub-agents/{run_id}/tool-calls",
     key=("run_id", "id"),
     schema_name="tool_call.v1",
+    comes_back=False,
 )
 THOUGHTS = declare(
     Thought, "run_thoughts", path="runs/{run_id}/thoughts", key=("run_id", "pos"), history="append", schema_name="thought.v1"
@@ -253,8 +258,10 @@ THOUGHTS = declare(
 VARIABLES = declare(
     Variable, "run_variables", path="runs/{run_id}/variables", key=("run_id", "pos"), history="append", schema_name="variable.v1"
 )
-CHECKPOINTS = declare(Checkpoint, "run_checkpoints", path="runs/{run_id}/checkpoints", schema_name="checkpoint.v1")
-WAITS = declare(Wait, "waits", path="runs/{run_id}/waits", key=("run_id", "call_id", "party"))
+CHECKPOINTS = declare(
+    Checkpoint, "run_checkpoints", path="runs/{run_id}/checkpoints", schema_name="checkpoint.v1", comes_back=False
+)
+WAITS = declare(Wait, "waits", path="runs/{run_id}/waits", key=("run_id", "call_id", "party"), comes_back=False)
 
 
 # ---- what may follow what; anything else is refused and nothing is written ----

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from stigmergy.agents.model import Definition, ToolSpec
+from stigmergy.agents.tools import parameters_of
 from stigmergy.kernel.transaction import Transaction
 from stigmergy.runs.model import JsonObject, Run, ToolCall, WaitKind
 
@@ -55,13 +56,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     details: JsonObject | None = None
 
 
-class Finished(msgspec.Struct, frozen=True):
-    """The call is settled and is the run's last: this is its answer."""
-
-    answer: Any
-
-
-Outcome = Done | Refused | Waiting | Finished
+Outcome = Done | Refused | Waiting
 Unit = Callable[[Transaction, Acting, JsonObject], Awaitable[Outcome]]
 
 
@@ -74,9 +69,4 @@ class Builtin(NamedTuple):
 
 def builtin(name: str, description: str, args: type[msgspec.Struct], unit: Unit) -> Builtin:
     """A tool whose parameters are the fields of a struct."""
-    (schema,), components = msgspec.json.schema_components([args], ref_template="#/$defs/{name}")
-    parameters = dict(components.pop(args.__name__)) if "$ref" in schema else dict(schema)
-    parameters.pop("title", None)
-    if components:
-        parameters["$defs"] = components
-    return Builtin(ToolSpec(name=name, description=description, parameters=parameters, repeatable=True), unit)
+    return Builtin(ToolSpec(name=name, description=description, parameters=parameters_of(args), repeatable=True), unit)

@@ -50,11 +50,13 @@ CREATE TABLE runs (
     space_id        TEXT NOT NULL,
     agent           TEXT NOT NULL,
     agent_version   BIGINT NOT NULL,
+    agent_shared    BOOLEAN NOT NULL,           -- the definition is the program's, for all tenants
     entity_id       TEXT NOT NULL,
     task_id         TEXT,
     parent_run_id   TEXT,
     root_id         TEXT NOT NULL,
     nesting         BIGINT NOT NULL,
+    depth           BIGINT NOT NULL,           -- of the chain of causes that it is a part of
     cause           {json} NOT NULL,
     cause_key       TEXT,
     executor        TEXT NOT NULL CHECK (executor IN ('engine', 'external')),

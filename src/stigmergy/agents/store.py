@@ -1,0 +1,70 @@
+"""Definitions in the store: the program's own under the shared tenant, a tenant's own under its name."""
+
+from collections.abc import Iterable
+
+from stigmergy.agents.model import AGENTS, AgentRecord, Definition, check_definition, queue_of
+from stigmergy.errors import Invalid, NotFound
+from stigmergy.kernel.query import Statement
+from stigmergy.kernel.transaction import SHARED, Snapshot, Transaction
+
+# A tenant's own definition comes before the program's: `*` sorts before every name that a tenant can have.
+NAMED = AGENTS.query("named", "WHERE tenant IN (:tenant, '*') AND name = :name ORDER BY tenant DESC LIMIT 1")
+LISTED = AGENTS.query(
+    "listed",
+    """WHERE tenant IN (:tenant, '*') AND name > :after AND (CAST(:tools AS BOOLEAN) OR name NOT LIKE 'tool.%')
+       ORDER BY name, tenant LIMIT :limit""",
+)
+OWNED = AGENTS.query("owned", "WHERE tenant = :tenant AND owner = :owner ORDER BY name {for_update}")
+CURRENT = AGENTS.query("current", "WHERE tenant = :of AND name = :name AND version = :version")
+SUPERSEDED = Statement(
+    "agents.superseded",
+    "SELECT body FROM versions WHERE tenant = :of AND collection = 'agents' AND id = :name AND version = :version",
+)
+
+
+class UnknownAgent(NotFound):
+    code = "unknown_agent"
+
+
+async def named(tx: Snapshot, name: str) -> AgentRecord:
+    """The definition in force."""
+    found = await tx.find(NAMED, name=name)
+    if not found or not found[0].enabled:
+        known = ", ".join(record.name for record in await tx.find(LISTED, after="", tools=False, limit=20))
+        raise UnknownAgent(f"there is no agent {name!r}; there are: {known or 'none yet'}")
+    return found[0]
+
+
+async def pinned(tx: Snapshot, name: str, version: int, *, shared: bool) -> Definition:
+    """A definition as it was when a run was started with it."""
+    of = SHARED if shared else tx.tenant
+    found = await tx.find(CURRENT, name=name, version=version, of=of)
+    if found:
+        return found[0].definition
+    bodies = await tx.rows(SUPERSEDED, of=of, name=name, version=version)
+    if bodies and bodies[0][0] is not None:
+        return AGENTS.decode_body(bodies[0][0]).definition
+    raise UnknownAgent(f"version {version} of the agent {name!r} is not kept any more")
+
+
+async def put_agent(tx: Transaction, definition: Definition, owner: str) -> AgentRecord:
+    """Store a definition; an equal one is left as it is, another makes a new version."""
+    check_definition(definition)
+    stored = await tx.lock(AgentRecord, definition.name)
+    queue = queue_of(definition)
+    if stored is None:
+        return await tx.insert(AgentRecord(name=definition.name, owner=owner, definition=definition, queue=queue))
+    if stored.owner != owner:
+        raise Invalid(f"the agent {definition.name!r} belongs to {stored.owner}; give yours another name", "name", "name_taken")
+    if stored.definition == definition and stored.enabled:
+        return stored
+    return await tx.update(stored, definition=definition, queue=queue, enabled=True)
+
+
+async def declare_agents(tx: Transaction, owner: str, definitions: Iterable[Definition]) -> list[AgentRecord]:
+    """Make an owner's definitions exactly these. One that is gone stays for the runs that use it, and starts no more."""
+    wanted = {definition.name: definition for definition in definitions}
+    for stored in await tx.find(OWNED, owner=owner):
+        if stored.name not in wanted and stored.enabled:
+            await tx.update(stored, enabled=False)
+    return [await put_agent(tx, definition, owner) for definition in wanted.values()]

@@ -1,0 +1,79 @@
+"""What a worker gathers before a run can think: its model, its tools, the blocks of its prompt, the pictures in its log."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from stigmergy.agents import store as agents
+from stigmergy.agents.model import Definition
+from stigmergy.agents.models.port import Model
+from stigmergy.engine.answers import with_output
+from stigmergy.engine.prompt import Block
+from stigmergy.engine.runtime import Runtime
+from stigmergy.engine.toolbox import Toolbox
+from stigmergy.errors import StigmergyError
+from stigmergy.kernel.blocks import get_block
+from stigmergy.kernel.transaction import Scope, Snapshot
+from stigmergy.runs.delegation import FINAL_ANSWER
+from stigmergy.runs.model import Run, RunMessage
+from stigmergy.runs.steps import Loaded
+
+
+class Prepared(NamedTuple):
+    model: Model
+    box: Toolbox
+    blocks: Sequence[Block]
+    bodies: Mapping[str, bytes]
+
+
+async def prepare(runtime: Runtime, loaded: Loaded, scope: Scope) -> Prepared:
+    """Everything but the log. `StigmergyError` when the run cannot go on, in a sentence that becomes its reason."""
+    definition = loaded.definition
+    model = runtime.model_of(definition)
+    box = Toolbox(definition, runtime.builtins, await runtime.toolsets(definition))
+    if FINAL_ANSWER in box.specs:
+        box.specs[FINAL_ANSWER] = with_output(definition, box.specs[FINAL_ANSWER])
+    texts = await runtime.database.read(_texts, loaded.run, definition, scope=scope)
+    texts += await runtime.conversation(loaded.run, definition, scope)
+    bodies = await runtime.database.read(_pictures, loaded.messages, scope=scope) if _has_pictures(loaded.messages) else {}
+    return Prepared(model, box, [Block.of(text) for text in texts], bodies)
+
+
+async def _texts(tx: Snapshot, run: Run, definition: Definition) -> list[str]:
+    """What every prompt of the run says besides its instructions and its history, the most stable first."""
+    texts: list[str] = []
+    if definition.delegates:
+        texts.append(await _delegates(tx, definition))
+    if definition.output is not None and definition.output.json_schema is not None:
+        schema = msgspec.json.encode(definition.output.json_schema).decode()
+        texts.append(f"Your final answer is one JSON document, with nothing around it, that fits this JSON Schema:\n{schema}")
+    if run.assembly is not None:
+        texts.append((await get_block(tx, run.assembly)).body.decode())
+    return texts
+
+
+async def _delegates(tx: Snapshot, definition: Definition) -> str:
+    lines: list[str] = []
+    for name in definition.delegates:
+        try:
+            about = (await agents.named(tx, name)).definition.description
+        except agents.UnknownAgent:
+            continue
+        lines.append(f"- {name}: {about}" if about else f"- {name}")
+    return "You may give tasks to these agents:\n" + "\n".join(lines)
+
+
+def _has_pictures(messages: Sequence[RunMessage]) -> bool:
+    return any(part.kind == "image" for message in messages for part in message.parts or ())
+
+
+async def _pictures(tx: Snapshot, messages: Sequence[RunMessage]) -> dict[str, bytes]:
+    """Those that were erased are left out."""
+    found: dict[str, bytes] = {}
+    for part in (part for message in messages for part in message.parts or () if part.kind == "image"):
+        try:
+            found[part.block] = (await get_block(tx, part.block)).body
+        except StigmergyError:
+            continue
+    return found

@@ -1,0 +1,229 @@
+"""What a model is given: blocks that are not history, each kept once by the hash of its content, and the run's log.
+
+The log is cut into groups: a message that was heard, or an assistant's message with the results of all its calls, in the order
+of the calls. A window begins with a group, so that a result is never without its call. What was said while the assistant was
+thinking or its tools were running comes after them, since the assistant has not seen it.
+
+`canonical` gives the same messages from the rows at any later time.
+"""
+
+import hashlib
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from typing import NamedTuple
+
+import msgspec
+
+from stigmergy.agents.models.port import Asked, Image, Message, Request, ToolShown
+from stigmergy.runs.model import JsonObject, RunMessage, StepPrompt, ToolCall
+
+Bodies = Mapping[str, bytes]
+_NOTHING: Bodies = {}
+
+
+class Block(NamedTuple):
+    """A part of the prompt that is not history."""
+
+    hash: str
+    text: str
+
+    @classmethod
+    def of(cls, text: str) -> "Block":
+        return cls(hashlib.sha256(text.encode()).hexdigest(), text)
+
+
+class Group(NamedTuple):
+    """What stands or falls together in a window."""
+
+    first: int
+    last: int
+    messages: tuple[Message, ...]
+    tokens: int
+
+
+class Transcript:
+    """A run's log as messages. It grows by whole groups, and forgets from its beginning what no window holds any more."""
+
+    def __init__(self, window: int, tokens: int | None = None) -> None:
+        self.system: Message | None = None
+        self._window = window
+        self._most_tokens = tokens
+        self._groups: deque[Group] = deque()
+        self._count = 0
+        self._tokens = 0
+
+    def add(self, groups: Iterable[Group]) -> None:
+        for group in groups:
+            self._groups.append(group)
+            self._count += len(group.messages)
+            self._tokens += group.tokens
+        while len(self._groups) > 1 and self._is_over():
+            gone = self._groups.popleft()
+            self._count -= len(gone.messages)
+            self._tokens -= gone.tokens
+
+    def _is_over(self) -> bool:
+        return self._count > self._window or (self._most_tokens is not None and self._tokens > self._most_tokens)
+
+    @property
+    def tokens(self) -> int:
+        return self._tokens
+
+    @property
+    def first(self) -> int:
+        return self._groups[0].first if self._groups else 1
+
+    @property
+    def last_text(self) -> str:
+        return self._groups[-1].messages[-1].content if self._groups else ""
+
+    def messages(self) -> list[Message]:
+        return list(chain.from_iterable(group.messages for group in self._groups))
+
+
+def groups_of(rows: Sequence[RunMessage], calls: Iterable[ToolCall], bodies: Bodies = _NOTHING) -> list[Group]:
+    """The log's rows, in order, as groups; the system's message is not among them."""
+    by_step: dict[int, list[ToolCall]] = {}
+    for call in calls:
+        by_step.setdefault(call.step, []).append(call)
+    results = {row.tool_call_id: row for row in rows if row.role == "tool"}
+    ends = _ends(rows, by_step)
+    groups: list[list[RunMessage]] = []
+    late: list[RunMessage] = []
+    for row in rows:
+        if row.role == "assistant":
+            answers = [results[call.id] for call in by_step.get(row.step, ()) if call.id in results]
+            groups.append([row, *answers])
+        elif row.role == "user" and not _is_late(row, ends):
+            groups.append([row])
+        elif row.role == "user":
+            late.append(row)
+    for row in late:
+        after = max(group[0].pos for group in groups if group[0].role == "assistant" and _covers(ends[group[0].pos], row.pos))
+        next(group for group in groups if group[0].pos == after).append(row)
+    return [_group(members, by_step, bodies) for members in groups]
+
+
+class _Span(NamedTuple):
+    """From what an assistant had seen to the last of what its calls brought."""
+
+    seen: int
+    end: int
+
+
+def _ends(rows: Sequence[RunMessage], by_step: Mapping[int, list[ToolCall]]) -> dict[int, _Span]:
+    spans: dict[int, _Span] = {}
+    for row in rows:
+        if row.role == "assistant":
+            settled = [call.settled_pos + 1 for call in by_step.get(row.step, ()) if call.settled_pos is not None]
+            seen = row.prompt.upto if row.prompt is not None else row.pos
+            spans[row.pos] = _Span(seen, max(settled, default=row.pos))
+    return spans
+
+
+def _covers(span: _Span, pos: int) -> bool:
+    return span.seen < pos <= span.end
+
+
+def _is_late(row: RunMessage, spans: Mapping[int, _Span]) -> bool:
+    return any(_covers(span, row.pos) for span in spans.values())
+
+
+def _group(members: Sequence[RunMessage], by_step: Mapping[int, list[ToolCall]], bodies: Bodies) -> Group:
+    return Group(
+        min(row.pos for row in members),
+        max(row.pos for row in members),
+        tuple(_message(row, by_step, bodies) for row in members),
+        sum(row.token_count for row in members),
+    )
+
+
+def _message(row: RunMessage, by_step: Mapping[int, list[ToolCall]], bodies: Bodies) -> Message:
+    if row.role == "assistant":
+        return Message("assistant", row.content, tool_calls=asked_in(by_step.get(row.step, ())))
+    if row.role == "tool":
+        return Message("tool", row.content, tool_call_id=row.tool_call_id, name=row.name)
+    images = tuple(
+        Image(part.media_type, bodies[part.block], part.name)
+        for part in row.parts or ()
+        if part.kind == "image" and part.block in bodies
+    )
+    return Message(row.role, row.content, images, name=row.name)
+
+
+def asked_in(calls: Iterable[ToolCall]) -> tuple[Asked, ...]:
+    """A step's calls as a model wrote them."""
+    return tuple(Asked(call.id, call.tool_name, arguments_text(call.args)) for call in calls)
+
+
+def arguments_text(args: object) -> str:
+    return args if isinstance(args, str) else msgspec.json.encode(args).decode()
+
+
+def canonical(
+    rows: Sequence[RunMessage], calls: Iterable[ToolCall], about: StepPrompt, blocks: Mapping[str, str], bodies: Bodies = _NOTHING
+) -> tuple[Message, ...]:
+    """The messages of a past step's prompt, from the rows of its window."""
+    system = next((row for row in rows if row.role == "system"), None)
+    wanted = [row for row in rows if row.role != "system" and about.first <= row.pos <= about.upto]
+    within = [call for call in calls if call.settled_pos is not None and call.settled_pos <= about.upto]
+    history = chain.from_iterable(group.messages for group in groups_of(wanted, within, bodies))
+    return laid_out(
+        None if system is None else Message("system", system.content),
+        [blocks[hash_] for hash_ in about.blocks],
+        history,
+        about.notes,
+    )
+
+
+def laid_out(
+    system: Message | None, blocks: Iterable[str], history: Iterable[Message], notes: Sequence[str]
+) -> tuple[Message, ...]:
+    """Stable things first, so that a provider's cache of prompts hits; what the engine remarks comes last."""
+    stable = [] if system is None else [system]
+    stable += [Message("system", text) for text in blocks]
+    return (*stable, *history, *(Message("system", note) for note in notes))
+
+
+class Prompt(NamedTuple):
+    """A request, and what has to be stored so that it can be shown again."""
+
+    request: Request
+    about: StepPrompt
+    blocks: dict[str, bytes]
+
+    def rewritten(self, request: Request) -> "Prompt":
+        """The same with messages that a hook changed: these are kept whole, since the log does not have them."""
+        whole = msgspec.json.encode(request.messages)
+        hash_ = hashlib.sha256(whole).hexdigest()
+        about = msgspec.structs.replace(self.about, rewritten=hash_)
+        return Prompt(request, about, self.blocks | {hash_: whole})
+
+
+def compose(
+    model: str,
+    transcript: Transcript,
+    upto: int,
+    blocks: Sequence[Block],
+    tools: "Shown",
+    settings: JsonObject,
+    notes: Sequence[str] = (),
+) -> Prompt:
+    hashes = tuple(block.hash for block in blocks)
+    listed = tools.block
+    about = StepPrompt(hashes, transcript.first, upto, None if listed is None else listed.hash, tuple(notes))
+    kept = {block.hash: block.text.encode() for block in (*blocks, *([] if listed is None else [listed]))}
+    messages = laid_out(transcript.system, [block.text for block in blocks], transcript.messages(), notes)
+    return Prompt(Request(model, messages, tools.tools, settings), about, kept)
+
+
+class Shown(NamedTuple):
+    """The tools that a model is told of, and the block that keeps them."""
+
+    tools: tuple[ToolShown, ...]
+    block: Block | None
+
+    @classmethod
+    def of(cls, tools: Sequence[ToolShown]) -> "Shown":
+        return cls(tuple(tools), Block.of(msgspec.json.encode(tools).decode()) if tools else None)

@@ -1,0 +1,95 @@
+"""What all runs of a process share: the store, the program's code, the tools, the models, and what watches them."""
+
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from stigmergy.agents.model import Definition, JsonObject, ToolSpec
+from stigmergy.agents.models.named import named_model
+from stigmergy.agents.models.port import Model, Reply
+from stigmergy.engine.code import DIRECT, Code
+from stigmergy.engine.direct import DirectModel
+from stigmergy.engine.streaming import Stream
+from stigmergy.kernel.clock import Clock
+from stigmergy.kernel.database import Database
+from stigmergy.kernel.transaction import Scope
+from stigmergy.runs import delegation, notebook
+from stigmergy.runs.model import Run
+from stigmergy.runs.tools import Builtin
+from stigmergy.settings import Settings
+from stigmergy.telemetry import Telemetry
+
+
+class Runtime:
+    def __init__(
+        self,
+        database: Database,
+        code: Code | None = None,
+        *,
+        settings: Settings | None = None,
+        builtins: Iterable[Builtin] = (),
+        telemetry: Telemetry | None = None,
+    ) -> None:
+        self.database = database
+        self.code = code or Code()
+        self.settings = settings or Settings()
+        self.builtins: Mapping[str, Builtin] = {tool.spec.name: tool for tool in (*delegation.TOOLS, *notebook.TOOLS, *builtins)}
+        self._telemetry = telemetry
+
+    @property
+    def clock(self) -> Clock:
+        return self.database.clock
+
+    def model_of(self, definition: Definition) -> Model:
+        """`Invalid` for a model that cannot be reached from here."""
+        return DirectModel() if definition.model == DIRECT else named_model(definition.model, self.code.models)
+
+    def new_stream(self, tenant: str, run_id: str) -> Callable[[], Stream]:
+        return lambda: Stream(self.database.bus, tenant, run_id)
+
+    async def toolsets(self, definition: Definition) -> list[ToolSpec]:
+        """The tools that an agent's servers have."""
+        return []
+
+    async def conversation(self, run: Run, definition: Definition, scope: Scope) -> list[str]:
+        """What the prompt says of the conversation that a run is in."""
+        return []
+
+    @contextmanager
+    def thinking(self, run: Run, definition: Definition) -> Generator[JsonObject]:
+        """A span by the conventions for generative AI, where telemetry is on."""
+        if self._telemetry is None:
+            yield {}
+            return
+        with self._telemetry.timed("chat", definition.model) as span:
+            provider, _, model = definition.model.partition(":")
+            span["gen_ai.operation.name"] = "chat"
+            span["gen_ai.provider.name"] = provider
+            span["gen_ai.request.model"] = model or provider
+            span["gen_ai.agent.name"] = run.agent
+            span["gen_ai.conversation.id"] = run.id
+            yield span
+
+    @contextmanager
+    def calling(self, run: Run, spec: ToolSpec, call_id: str) -> Generator[None]:
+        if self._telemetry is None:
+            yield
+            return
+        with self._telemetry.timed("execute_tool", spec.name) as span:
+            span["gen_ai.operation.name"] = "execute_tool"
+            span["gen_ai.tool.name"] = spec.name
+            span["gen_ai.tool.call.id"] = call_id
+            span["gen_ai.tool.type"] = "function"
+            span["gen_ai.agent.name"] = run.agent
+            span["gen_ai.conversation.id"] = run.id
+            yield
+
+
+def told_of(span: dict[str, Any], reply: Reply) -> None:
+    """What a reply cost, on its span."""
+    if reply.input_tokens is not None:
+        span["gen_ai.usage.input_tokens"] = reply.input_tokens
+    if reply.output_tokens is not None:
+        span["gen_ai.usage.output_tokens"] = reply.output_tokens
+    if reply.model is not None:
+        span["gen_ai.response.model"] = reply.model

@@ -1,0 +1,46 @@
+"""One model call: tried again where that can help, with a time limit, its text streamed while it comes."""
+
+import asyncio
+import random
+from collections.abc import Callable
+
+from stigmergy.agents.model import Limits
+from stigmergy.agents.models.port import Model, ModelFailed, Reply, Request
+from stigmergy.engine.streaming import Stream
+from stigmergy.kernel.clock import Clock
+
+FIRST_PAUSE = 0.5
+LONGEST_PAUSE = 30.0
+
+
+async def think(
+    model: Model, request: Request, limits: Limits, clock: Clock, new_stream: Callable[[], Stream]
+) -> tuple[Reply, Stream]:
+    """A reply and the stream that it came by. `ModelFailed` when there was none after as many tries as the agent has."""
+    for attempt in range(1, limits.model_tries + 1):
+        stream = new_stream()
+        try:
+            async with asyncio.timeout(limits.model_timeout_ms / 1000):
+                return await model.request(request, stream.add), stream
+        except TimeoutError:
+            stream.withdraw()
+            failure = ModelFailed(f"{request.model} did not answer within {limits.model_timeout_ms / 1000:g} s", retryable=True)
+        except ModelFailed as error:
+            stream.withdraw()
+            failure = error
+        except BaseException:
+            stream.withdraw()
+            raise
+        if not failure.retryable:
+            raise failure
+        if attempt == limits.model_tries:
+            raise ModelFailed(f"{failure} ({attempt} tries)")
+        await clock.sleep(_pause(attempt, failure.retry_after))
+    raise ModelFailed(f"{request.model} was not asked: model_tries is {limits.model_tries}")
+
+
+def _pause(attempt: int, wanted: float | None) -> float:
+    """What the provider asked for, or twice as long each time, with jitter."""
+    if wanted is not None:
+        return min(wanted, LONGEST_PAUSE * 4)
+    return min(FIRST_PAUSE * 2 ** (attempt - 1), LONGEST_PAUSE) * random.uniform(0.8, 1.2)

@@ -1,0 +1,92 @@
+"""The tools of a run: which there are, which its agent may call, and whether what it was asked fits."""
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any, cast
+
+import jsonschema_rs
+import msgspec
+
+from stigmergy.agents.model import Definition, JsonObject, ToolSpec
+from stigmergy.agents.models.port import Asked, ToolShown
+from stigmergy.errors import Invalid
+from stigmergy.runs.model import Run
+from stigmergy.runs.tools import Builtin
+
+MAX_ARGUMENTS = 1 << 20
+
+
+class Toolbox:
+    """What one run may call. Scope is decided here, where the tool is run, whatever the prompt said."""
+
+    def __init__(self, definition: Definition, builtins: Mapping[str, Builtin], more: Iterable[ToolSpec] = ()) -> None:
+        self.definition = definition
+        self.builtins = {name: builtins[name] for name in _chosen(definition, builtins)}
+        scoped = (tool for tool in definition.tools if not tool.agent_scope or definition.name in tool.agent_scope)
+        self.specs = {spec.name: spec for spec in (*(each.spec for each in self.builtins.values()), *scoped, *more)}
+
+    def shown(self) -> list[ToolShown]:
+        return [ToolShown(spec.name, spec.description, spec.parameters) for spec in self.specs.values()]
+
+    def checked(self, asked: Asked) -> tuple[ToolSpec, JsonObject]:
+        """The tool and its arguments. `Invalid`, in words for the model, where they are no good."""
+        spec = self.specs.get(asked.name)
+        if spec is None:
+            known = ", ".join(self.specs) or "none"
+            raise Invalid(f"there is no tool {asked.name!r} for you; you have: {known}", code="unknown_tool")
+        return spec, check_arguments(spec, parse_arguments(asked.arguments))
+
+
+def parse_arguments(text: str) -> Any:
+    """A model's arguments as JSON."""
+    if len(text) > MAX_ARGUMENTS:
+        raise Invalid(f"the arguments are longer than {MAX_ARGUMENTS:,} characters", code="invalid_arguments")
+    try:
+        return msgspec.json.decode(text) if text.strip() else {}
+    except (ValueError, RecursionError) as error:
+        raise Invalid(f"the arguments are not JSON ({error}); send an object", code="invalid_arguments") from error
+
+
+def check_value(schema: JsonObject, value: Any, where: str) -> Any:
+    """A value that fits a schema. `Invalid` with the place of the fault."""
+    fault = next(iter(_validator(msgspec.json.encode(schema).decode()).iter_errors(value)), None)
+    if fault is not None:
+        place = ".".join(str(part) for part in fault.instance_path)
+        raise Invalid(f"{place or where}: {fault.message}", code=f"invalid_{where}")
+    return value
+
+
+def check_arguments(spec: ToolSpec, args: Any) -> JsonObject:
+    """Arguments that fit the tool's schema."""
+    check_value(spec.parameters, args, "arguments")
+    if not isinstance(args, dict):
+        raise Invalid("the arguments of a tool are an object", code="invalid_arguments")
+    return cast(JsonObject, args)
+
+
+@lru_cache(1_000)
+def _validator(schema: str) -> jsonschema_rs.Validator:
+    return jsonschema_rs.validator_for(msgspec.json.decode(schema))
+
+
+# What every agent has unless its definition names the built-in tools that it wants.
+ALWAYS = ("ask_user", "final_answer")
+DELEGATING = ("create_task", "reply_to_task", "reactivate_task")
+REMEMBERING = ("write_breadcrumb", "read_breadcrumbs", "search_breadcrumbs")
+
+
+def _chosen(definition: Definition, builtins: Mapping[str, Builtin]) -> list[str]:
+    if definition.builtin_tools is not None:
+        if unknown := [name for name in definition.builtin_tools if name not in builtins]:
+            raise Invalid(f"there is no built-in tool {unknown[0]!r}; there are {', '.join(sorted(builtins))}", "builtin_tools")
+        return list(definition.builtin_tools)
+    wanted: list[str] = [*ALWAYS]
+    if definition.delegates:
+        wanted += DELEGATING
+    if definition.subscriptions:
+        wanted += REMEMBERING
+    return [name for name in wanted if name in builtins]
+
+
+def is_in_conversation(run: Run) -> bool:
+    return run.cause.kind in ("mention", "direct", "plan", "service") or run.active_space_id is not None

@@ -1,0 +1,203 @@
+"""A worker: claims runs that are ready, drives each in a task of its own, and shows that it lives.
+
+It has one lease, a counter that it beats. It watches the other workers on its own monotonic clock, and declares dead whose
+counter stood still for a lease; what these held is ready again. What it does not hold any more it drops.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
+
+from stigmergy.agents import store as agents
+from stigmergy.agents.model import Definition
+from stigmergy.engine.runtime import Runtime
+from stigmergy.engine.step import Driver
+from stigmergy.errors import LeaseLost, StigmergyError, StoreClosed
+from stigmergy.kernel.leases import Claim, Watch, beat, bury, claim, enlist, held, living, ready_topic, retire
+from stigmergy.kernel.transaction import Scope, Snapshot
+from stigmergy.runs import steps
+from stigmergy.runs.endings import STOPPED
+
+log = logging.getLogger(__name__)
+
+LEASE_SECONDS = 10.0
+# How often a worker looks for what became due without anybody saying so.
+POLL_SECONDS = 1.0
+# After an error of the store.
+PAUSE_SECONDS = 1.0
+
+
+class Worker:
+    """`async with Worker(runtime):` works in the background; `drain` ends it after the steps that are under way."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        *,
+        concurrency: int = 64,
+        lease_seconds: float = LEASE_SECONDS,
+        describes: str = "",
+    ) -> None:
+        self._runtime = runtime
+        self._database = runtime.database
+        self._concurrency = concurrency
+        self._lease = lease_seconds
+        self._describes = describes
+        self._drivers: dict[Claim, tuple[Driver, asyncio.Task[None]]] = {}
+        self._giving_back: dict[Claim, asyncio.Task[None]] = {}
+        self._loops: list[asyncio.Task[None]] = []
+        self._served: dict[str, asyncio.Task[None]] = {}
+        self._room = asyncio.Event()
+        self._draining = False
+        self._watch = Watch(runtime.clock, lease_seconds)
+        self.id = ""
+
+    async def __aenter__(self) -> "Worker":
+        self.id = await self._database.write(enlist, self._describes)
+        await self._serve_queues()
+        self._loops = [
+            self._forever(self._beat, self._lease / 3),
+            self._forever(self._watch_others, min(self._lease / 4, 0.5)),
+            self._forever(self._serve_queues, self._lease),
+            asyncio.create_task(self._hear_of_stops(), name="worker: stops"),
+        ]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._end([*self._loops, *self._served.values(), *self._giving_back.values()])
+        await self._end([task for _, task in self._drivers.values()])
+        try:
+            await self._database.write(retire, self.id)
+        except StigmergyError as error:
+            log.info("the worker %s could not say good-bye: %s", self.id, error)
+
+    async def drain(self) -> None:
+        """Claim nothing more, end after the steps that are under way, and give back what was not done."""
+        self._draining = True
+        await self._end(self._served.values())
+        for driver, _ in self._drivers.values():
+            driver.draining = True
+        await asyncio.gather(*(task for _, task in self._drivers.values()), return_exceptions=True)
+
+    @staticmethod
+    async def _end(tasks: Iterable[asyncio.Task[None]]) -> None:
+        ending = list(tasks)
+        for task in ending:
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
+
+    def _forever(self, turn: Callable[[], Coroutine[Any, Any, None]], seconds: float) -> asyncio.Task[None]:
+        async def loop() -> None:
+            while True:
+                await self._database.clock.sleep(seconds)
+                try:
+                    await turn()
+                except StoreClosed:
+                    return
+                except StigmergyError as error:
+                    log.warning("%s: %s", turn.__name__, error)
+
+        return asyncio.create_task(loop(), name=f"worker: {turn.__name__}")
+
+    # ---- claiming ----
+
+    async def _serve_queues(self) -> None:
+        """Serve the queues whose runs this process can run, also those of definitions that came since."""
+        definitions = await self._database.read(_definitions)
+        for queue in self._runtime.code.queues(definitions):
+            if queue not in self._served and not self._draining:
+                self._served[queue] = asyncio.create_task(self._serve(queue), name=f"worker: {queue}")
+
+    async def _serve(self, queue: str) -> None:
+        with self._database.bus.listen(ready_topic(queue)) as listener:
+            while True:
+                try:
+                    free = self._concurrency - len(self._drivers)
+                    if free <= 0:
+                        self._room.clear()
+                        await self._room.wait()
+                        continue
+                    claims = await self._database.write(claim, queue, self.id, free)
+                except LeaseLost:
+                    await self._begin_anew()
+                    continue
+                except StoreClosed:
+                    return
+                except StigmergyError as error:
+                    log.warning("nothing can be claimed from %s: %s", queue, error)
+                    await self._database.clock.sleep(PAUSE_SECONDS)
+                    continue
+                for each in claims:
+                    self._start(each)
+                if not claims:
+                    await listener.wait(POLL_SECONDS)
+
+    def _start(self, claimed: Claim) -> None:
+        driver = Driver(self._runtime, self.id, claimed)
+        task = asyncio.create_task(driver.drive(), name=f"run {claimed.id}")
+        self._drivers[claimed] = driver, task
+        task.add_done_callback(lambda done: self._done(claimed, done))
+
+    def _done(self, claimed: Claim, task: asyncio.Task[None]) -> None:
+        self._drivers.pop(claimed, None)
+        self._room.set()
+        if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, StoreClosed):
+            log.error("run %s was dropped, and is given back", claimed.id, exc_info=error)
+            self._giving_back[claimed] = asyncio.create_task(self._give_back(claimed))
+
+    async def _give_back(self, claimed: Claim) -> None:
+        """Nobody works on it, and this worker lives: so it must be given back, or it would wait for ever."""
+        try:
+            while True:
+                await self._database.clock.sleep(PAUSE_SECONDS)
+                try:
+                    await self._database.write(steps.give_back, self.id, claimed, scope=Scope(claimed.tenant))
+                    return
+                except (LeaseLost, StoreClosed):
+                    return
+                except StigmergyError as error:
+                    log.warning("run %s cannot be given back yet: %s", claimed.id, error)
+        finally:
+            self._giving_back.pop(claimed, None)
+
+    # ---- living ----
+
+    async def _beat(self) -> None:
+        before = list(self._drivers)
+        try:
+            mine = await self._database.write(beat, self.id)
+        except LeaseLost:
+            await self._begin_anew()
+            return
+        self._drop(before, mine)
+
+    async def _hear_of_stops(self) -> None:
+        with self._database.bus.listen(STOPPED) as listener:
+            while True:
+                await listener.wait(None)
+                before = list(self._drivers)
+                self._drop(before, await self._database.read(held, self.id))
+
+    def _drop(self, before: list[Claim], mine: list[Claim]) -> None:
+        """End the work on what was ours and is not any longer."""
+        for claimed in set(before) - set(mine):
+            if (found := self._drivers.get(claimed)) is not None:
+                found[1].cancel()
+
+    async def _begin_anew(self) -> None:
+        """Others took this worker for dead. What it held is theirs; it goes on under another name."""
+        log.warning("worker %s was declared dead, and begins anew", self.id)
+        for _, task in list(self._drivers.values()):
+            task.cancel()
+        self.id = await self._database.write(enlist, self._describes)
+
+    async def _watch_others(self) -> None:
+        others = [each for each in await self._database.read(living) if each[0] != self.id]
+        for worker, counter in self._watch.expired(others):
+            if await self._database.write(bury, worker, counter):
+                log.warning("worker %s is dead; what it held is ready again", worker)
+
+
+async def _definitions(tx: Snapshot) -> list[Definition]:
+    return [record.definition for record in await tx.find(agents.LISTED, after="", tools=True, limit=10_000)]

@@ -1,0 +1,94 @@
+"""What comes of a tool call: its result in the log, and whether the run can go on. The caller has locked the run's head."""
+
+from typing import Any
+
+import msgspec
+
+from stigmergy.kernel.timers import cancel_timer
+from stigmergy.kernel.transaction import Transaction
+from stigmergy.runs import log, store
+from stigmergy.runs.commands import make_ready, move_run, move_task
+from stigmergy.runs.model import CALL_TRANSITIONS, WAITING, CallStatus, JsonObject, Run, RunMessage, ToolCall, check_transition
+
+WAIT = "run.wait"
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """A call with its result, the message that the model reads of it, and how many calls of its step are still open."""
+
+    call: ToolCall
+    message: RunMessage
+    open: int
+
+
+async def settle_call(
+    tx: Transaction,
+    run: Run,
+    call: ToolCall,
+    status: CallStatus,
+    *,
+    result: Any = None,
+    error: str | None = None,
+    duration_ms: int | None = None,
+    model: str = "",
+) -> Settled:
+    """Record what came of a call, and what the model is told of it."""
+    check_transition(CALL_TRANSITIONS, f"tool call {call.id}", call.status, status)
+    text = f"error: {error}" if status != "success" else log.as_text(result)
+    whole = await log.kept(tx, text)
+    pos = await store.advance(tx, run.id, 2)
+    settled = await tx.update(
+        call,
+        status=status,
+        result=whole.reference if whole.reference is not None and status == "success" else result,
+        error=error,
+        settled_pos=pos,
+        duration_ms=duration_ms,
+    )
+    message = await log.say(
+        tx,
+        run,
+        pos + 1,
+        "tool",
+        whole.content,
+        step=call.step,
+        name=call.tool_name,
+        tool_call_id=call.id,
+        parts=whole.parts,
+        model=model,
+    )
+    ((still_open,),) = await tx.rows(store.COUNT_OPEN, run_id=run.id, step=call.step)
+    return Settled(settled, message, still_open)
+
+
+async def proceed(tx: Transaction, run: Run, step: int) -> Run:
+    """After somebody else than its worker settled a call: when it was the last of its step, the run goes on."""
+    ((still_open,),) = await tx.rows(store.COUNT_OPEN, run_id=run.id, step=step)
+    return run if still_open else await resume(tx, run)
+
+
+async def resume(tx: Transaction, run: Run) -> Run:
+    """What it waited for is there."""
+    if run.status in WAITING:
+        run = await move_run(tx, run, "running")
+        await move_task(tx, run, "running")
+    await make_ready(tx, run)
+    return run
+
+
+async def end_timer(tx: Transaction, run_id: str, call_id: str) -> None:
+    await cancel_timer(tx, WAIT, timer_id(run_id, call_id))
+
+
+def timer_id(run_id: str, call_id: str) -> str:
+    return f"{run_id}/{call_id}"
+
+
+def child_result(status: str, task_id: str | None, run_id: str, result: Any, error: str | None) -> JsonObject:
+    """What a parent sees of a child: its end, never its monologue."""
+    seen: JsonObject = {"task_id": task_id, "run_id": run_id, "status": status}
+    if error is not None:
+        seen["error"] = error
+    else:
+        seen["result"] = result
+    return seen
