@@ -26,6 +26,7 @@ from stigmergy.kernel.retention import DAY_MS, Policy, keep_swept
 from stigmergy.kernel.rules import Rule, RuleBook, Starter, put_rule
 from stigmergy.kernel.timers import TimerLoop
 from stigmergy.kernel.transaction import Scope
+from stigmergy.net import reach_of
 from stigmergy.settings import Settings
 from stigmergy.telemetry import Telemetry, open_telemetry
 from stigmergy.triggers.commands import start_delivery
@@ -33,7 +34,7 @@ from stigmergy.triggers.declaring import Declaring
 from stigmergy.triggers.definitions import Reading
 from stigmergy.triggers.events import Fired
 from stigmergy.triggers.namespace import Deliveries, Triggers
-from stigmergy.triggers.running import Delivering, reach_of
+from stigmergy.triggers.running import Delivering
 
 # What a firing writes, by the kind of its rule.
 STARTERS: dict[str, Starter] = {"webhook": start_delivery, "handler": start_delivery}

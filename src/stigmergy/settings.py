@@ -80,7 +80,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ] = None
     webhook_networks: Annotated[
         tuple[str, ...],
-        _about("Private networks that webhooks may go to, such as `10.1.0.0/16`. Loopback is allowed when `host` is loopback."),
+        _about("Private networks that webhooks and gateway tools may call, such as `10.1.0.0/16`; loopback, when `host` is it."),
     ] = ()
     telemetry: Annotated[
         Literal["off", "metrics", "all"],

@@ -16,8 +16,8 @@ from stigmergy.kernel.leases import enlist
 from stigmergy.kernel.retention import Policy, sweep
 from stigmergy.kernel.rules import Rule
 from stigmergy.kernel.transaction import Scope, Transaction
+from stigmergy.net import Reach
 from stigmergy.triggers import commands, queries
-from stigmergy.triggers.addresses import Reach
 from stigmergy.triggers.commands import start_delivery
 from stigmergy.triggers.definitions import Reading, parse_definition
 from stigmergy.triggers.deliverer import Deliverer

@@ -14,7 +14,7 @@ from stigmergy.errors import Invalid
 from stigmergy.kernel.matching import CompiledRule, collections_for
 from stigmergy.kernel.record import templates
 from stigmergy.kernel.rules import MAX_DEPTH, Rule, compiled
-from stigmergy.triggers.addresses import AddressRefused, Reach
+from stigmergy.net import AddressRefused, Reach
 from stigmergy.triggers.fields import check_fields
 from stigmergy.triggers.model import Action, Handler, Webhook, Write, check_id, signing_key
 from stigmergy.triggers.posting import target_of

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import httptools
 
 from stigmergy.errors import Invalid
-from stigmergy.triggers.addresses import Reach, is_literal, refused
+from stigmergy.net import Reach, is_literal, refused
 
 MOST_HEADER_BYTES = 64 * 1024
 # Of an answer's body: how much is kept, and how much is read before the connection is given up instead.

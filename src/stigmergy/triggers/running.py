@@ -1,17 +1,12 @@
 """What a process runs so that deliveries are handed over: built from the settings, in one place."""
 
 from stigmergy.kernel.database import Database
+from stigmergy.net import reach_of
 from stigmergy.settings import Settings
-from stigmergy.triggers.addresses import Reach, is_loopback
 from stigmergy.triggers.deliverer import Deliverer
 from stigmergy.triggers.handlers import Acting, Handlers, Runner
 from stigmergy.triggers.posting import Poster
 from stigmergy.triggers.webhooks import Caller
-
-
-def reach_of(settings: Settings) -> Reach:
-    """Where webhooks may go. A server that is bound to loopback is somebody's own machine, and may call it."""
-    return Reach(settings.webhook_networks, loopback=is_loopback(settings.host))
 
 
 class Delivering:

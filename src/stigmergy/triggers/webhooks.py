@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 from stigmergy.errors import Invalid
 from stigmergy.kernel.clock import Clock
-from stigmergy.triggers.addresses import AddressRefused
+from stigmergy.net import AddressRefused
 from stigmergy.triggers.events import Happened, body_of
 from stigmergy.triggers.model import Answer, Delivery, Webhook, signing_key
 from stigmergy.triggers.pauses import asked_pause_ms

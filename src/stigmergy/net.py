@@ -1,4 +1,4 @@
-"""Where webhooks may go: no address that is private to the network of the server, unless the settings allow it. Pure.
+"""What a server may call: no address that is private to its own network, unless the settings allow it. Pure.
 
 It is asked of the address that is connected to, not of the name alone, so that a name that is pointed elsewhere meanwhile does
 no harm.
@@ -8,12 +8,13 @@ from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 from stigmergy.errors import Invalid, StigmergyError
+from stigmergy.settings import Settings
 
 Address = IPv4Address | IPv6Address
 
 
 class AddressRefused(StigmergyError):
-    """A webhook's address is one that this server does not call."""
+    """An address that this server does not call."""
 
     code = "address_refused"
     status = 422
@@ -48,6 +49,11 @@ class Reach:
             raise refused(host)
 
 
+def reach_of(settings: Settings) -> Reach:
+    """What a server with these settings may call. One that is bound to loopback is somebody's own machine, and may call it."""
+    return Reach(settings.webhook_networks, loopback=is_loopback(settings.host))
+
+
 def is_literal(host: str) -> bool:
     try:
         ip_address(host)
@@ -62,7 +68,7 @@ def is_loopback(host: str) -> bool:
 
 def refused(host: str) -> AddressRefused:
     return AddressRefused(
-        f"{host} is not a public address; name its network in the setting `webhook_networks` if webhooks may go there"
+        f"{host} is not a public address; name its network in the setting `webhook_networks` if this server may call it"
     )
 
 
