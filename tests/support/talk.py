@@ -3,7 +3,9 @@
 from typing import Any
 
 from stigmergy.agents.model import AgentRecord, Definition, queue_of
-from stigmergy.kernel.transaction import Transaction
+from stigmergy.kernel.transaction import Snapshot, Transaction
+from stigmergy.runs.model import Run
+from stigmergy.runs.store import OF_AGENT
 from stigmergy.spaces import commands
 from stigmergy.spaces.commands import Said
 from stigmergy.spaces.model import Space, SpaceMessage
@@ -27,3 +29,8 @@ async def space_of(tx: Transaction, *members: str, id: str | None = None, name: 
 
 async def say(tx: Transaction, author: str, space_id: str, content: str, **fields: Any) -> SpaceMessage:
     return await commands.post(tx, author, space_id, Said(content=content, **fields))
+
+
+async def runs_of(tx: Snapshot, agent: str) -> list[Run]:
+    """Every run of an agent, the first one first."""
+    return sorted(await tx.find(OF_AGENT, agent=agent, status=None, below=2**62, limit=500), key=lambda run: run.id)

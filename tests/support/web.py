@@ -30,7 +30,8 @@ class Web:
                 asked = Asked(self.command, self.path, {k.lower(): v for k, v in self.headers.items()}, body)
                 web.asked.append(asked)
                 time.sleep(web.delay)
-                status, headers, answer = web.answer(asked) if callable(web.answer) else web.answer
+                given: Any = web.answer(asked) if callable(web.answer) else web.answer
+                status, headers, answer = given
                 try:
                     self.send_response(status)
                     for name, value in headers.items():

@@ -8,12 +8,14 @@ from collections.abc import Iterable
 
 import msgspec
 
-from stigmergy.agents.model import AgentRecord, entity_of
+from stigmergy.agents.store import named
 from stigmergy.errors import AlreadyExists, Conflict, Invalid, NotFound, VersionConflict
 from stigmergy.kernel.transaction import Transaction
 from stigmergy.runs.model import Part
+from stigmergy.runs.waits import answer_reply
 from stigmergy.spaces.mentions import find_mentions
 from stigmergy.spaces.model import (
+    AGENT,
     MOST_MEMBERS,
     SYSTEM,
     Entity,
@@ -30,9 +32,8 @@ from stigmergy.spaces.model import (
     check_metadata,
     check_plain_text,
 )
-from stigmergy.spaces.store import MARK_ALL_OF, MEMBERSHIPS_OF_SPACE, lock_space, mark_roster, next_pos
-
-AGENT = entity_of("")
+from stigmergy.spaces.store import MARK_ALL_OF, MEMBERSHIPS_OF_SPACE, NEXT_POS, lock_space, mark_roster
+from stigmergy.spaces.waking import woken
 
 
 class Said(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -56,10 +57,7 @@ async def ensure_entity(tx: Transaction, id: str) -> Entity:
     stored = await tx.get(Entity, id)
     if id.startswith(AGENT):
         name = id.removeprefix(AGENT)
-        agent = await tx.get(AgentRecord, name)
-        if agent is None and stored is None:
-            raise NotFound(f"no agent {name}, so it can be in no space; declare it first")
-        shown = (agent.definition.display_name if agent is not None else None) or name
+        shown = (await named(tx, name)).definition.display_name or name
         if stored is None:
             return await _new_entity(tx, Entity(id=id, type="agent", name=check_entity_name(shown), agent=name))
         return stored if stored.name == shown else await rename(tx, id, shown)
@@ -201,31 +199,43 @@ def not_there(space_id: str, entity_id: str) -> NotFound:
 
 
 async def post(tx: Transaction, author: str, space_id: str, said: Said, *, run_id: str | None = None) -> SpaceMessage:
-    """Say something in a space: numbered under its lock, and durable with all that it sets off."""
+    """Say something in a space: numbered under its lock, and durable with all that it sets off. Who waited for the speaker has
+    its answer; whom the message is for is woken. What is refused has written nothing."""
+    pos, roster = await lock_space(tx, space_id)
+    check_member(roster, author)
     if said.id is not None:
-        await lock_space(tx, space_id)
         known = await tx.get(SpaceMessage, check_id(said.id, "id"))
         if known is not None:
             return _the_same(known, author, space_id, said)
-    pos, roster = await next_pos(tx, space_id)
-    speaker = roster.by_id.get(author) or await _owner_comes_in(tx, author, pos - 1, roster)
-    message = SpaceMessage(
-        id=said.id or tx.new_id(),
-        space_id=space_id,
-        pos=pos,
-        owner_id=roster.space.owner_id,
-        role=speaker.type,
-        author=author,
-        author_name=speaker.name,
-        content=check_content(said.content, said.parts),
-        parts=said.parts,
-        metadata=check_metadata(said.metadata),
-        mentions=_mentions(said, roster),
-        run_id=run_id,
-        reply_to=await _replied_to(tx, space_id, said.reply_to),
-        stream_id=said.stream_id,
+    content = check_content(said.content, said.parts)
+    metadata = check_metadata(said.metadata)
+    mentions = _mentions(said, roster)
+    reply_to = await _replied_to(tx, space_id, said.reply_to)
+    if author not in roster.by_id:
+        roster = await _with_owner(tx, roster, pos)
+    speaker = roster.by_id[author]
+    id = said.id or tx.new_id()
+    answered = await answer_reply(tx, space_id=space_id, entity_id=author, entity_name=speaker.name, text=content, message_id=id)
+    await tx.run(NEXT_POS, space_id=space_id)
+    return await tx.insert(
+        SpaceMessage(
+            id=id,
+            space_id=space_id,
+            pos=pos + 1,
+            owner_id=roster.space.owner_id,
+            role=speaker.type,
+            author=author,
+            author_name=speaker.name,
+            content=content,
+            parts=said.parts,
+            metadata=metadata,
+            mentions=mentions,
+            wakes=await woken(tx, roster, author, mentions, answered),
+            run_id=run_id,
+            reply_to=reply_to,
+            stream_id=said.stream_id,
+        )
     )
-    return await tx.insert(message)
 
 
 async def tell(
@@ -239,19 +249,21 @@ async def tell(
     metadata: JsonObject | None = None,
 ) -> SpaceMessage:
     """Say something that wakes nobody and answers nobody: a failure, the use of a tool."""
-    pos, roster = await next_pos(tx, space_id)
+    content, metadata = check_content(text, None), check_metadata(metadata)
+    pos, roster = await lock_space(tx, space_id)
     member = roster.by_id.get(author)
+    await tx.run(NEXT_POS, space_id=space_id)
     return await tx.insert(
         SpaceMessage(
             id=tx.new_id(),
             space_id=space_id,
-            pos=pos,
+            pos=pos + 1,
             owner_id=roster.space.owner_id,
             role=role,
             author=author,
             author_name=member.name if member is not None else author.removeprefix(AGENT),
-            content=check_content(text, None),
-            metadata=check_metadata(metadata),
+            content=content,
+            metadata=metadata,
             run_id=run_id,
         )
     )
@@ -292,15 +304,14 @@ def _the_same(known: SpaceMessage, author: str, space_id: str, said: Said) -> Sp
     return known
 
 
-async def _owner_comes_in(tx: Transaction, author: str, pos: int, roster: Roster) -> Member:
+async def _with_owner(tx: Transaction, roster: Roster, pos: int) -> Roster:
     """The owner of a space speaks in it without having been there: so it is a member from now on."""
-    if roster.space.owner_id != author:
-        raise not_there(roster.space.id, author)
-    await _add(tx, roster.space.id, author, pos)
-    await mark_roster(tx, roster.space.id)
-    entity = await tx.get(Entity, author)
+    space = roster.space
+    await _add(tx, space.id, space.owner_id, pos)
+    await mark_roster(tx, space.id)
+    entity = await tx.get(Entity, space.owner_id)
     assert entity is not None
-    return Member(entity.id, entity.type, entity.name, entity.agent)
+    return Roster(space, (*roster.members, Member(entity.id, entity.type, entity.name, entity.agent)))
 
 
 def _mentions(said: Said, roster: Roster) -> list[str]:

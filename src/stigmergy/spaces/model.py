@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from stigmergy.agents.model import entity_of
 from stigmergy.breadcrumbs.model import LARGEST_CONTEXT, holds_nul
 from stigmergy.errors import Invalid
 from stigmergy.kernel.record import Record, declare
@@ -26,6 +27,8 @@ LONGEST_ID = 200
 LONGEST_TEXT = 10_000
 MOST_MEMBERS = 1_000
 MOST_MENTIONS = 32
+# What the ids of agents begin with.
+AGENT = entity_of("")
 # Who speaks where nobody does: failures that are told, questions that are forwarded.
 SYSTEM = "system"
 

@@ -33,16 +33,12 @@ ROSTERS = 10_000
 AFTER_ALL = 2**62
 
 _MINE = "tenant = :tenant AND space_id = :space_id"
-NEXT_POS = Statement(
-    "space_heads.next",
-    """INSERT INTO space_heads (tenant, space_id, pos, roster) VALUES (:tenant, :space_id, 1, '')
-       ON CONFLICT (tenant, space_id) DO UPDATE SET pos = space_heads.pos + 1 RETURNING pos, roster""",
+NEXT_POS = Statement("space_heads.next", f"UPDATE space_heads SET pos = pos + 1 WHERE {_MINE}")
+ADD_HEAD = Statement(
+    "space_heads.add",
+    "INSERT INTO space_heads (tenant, space_id, pos, roster) VALUES (:tenant, :space_id, 0, '') ON CONFLICT DO NOTHING",
 )
-LOCK_HEAD = Statement(
-    "space_heads.lock",
-    """INSERT INTO space_heads (tenant, space_id, pos, roster) VALUES (:tenant, :space_id, 0, '')
-       ON CONFLICT (tenant, space_id) DO UPDATE SET pos = space_heads.pos RETURNING pos, roster""",
-)
+LOCK_HEAD = Statement("space_heads.lock", f"SELECT pos, roster FROM space_heads WHERE {_MINE} {{for_update}}")
 READ_HEAD = Statement("space_heads.read", f"SELECT pos, roster FROM space_heads WHERE {_MINE}")
 MARK_ROSTER = Statement(
     "space_heads.mark",
@@ -78,6 +74,7 @@ JOINED = SPACES.query(
 )
 MEMBERSHIPS_OF_SPACE = MEMBERSHIPS.query("of_space", f"WHERE {_MINE} ORDER BY created_at, seq, entity_id")
 MESSAGES_BELOW = SPACE_MESSAGES.query("below", f"WHERE {_MINE} AND pos < :below ORDER BY tenant, space_id, pos DESC LIMIT :limit")
+MESSAGES_UPTO = SPACE_MESSAGES.query("upto", f"WHERE {_MINE} AND pos <= :upto ORDER BY tenant, space_id, pos DESC LIMIT :limit")
 MESSAGES_AFTER = SPACE_MESSAGES.query("after", f"WHERE {_MINE} AND pos > :after ORDER BY tenant, space_id, pos LIMIT :limit")
 ENTITIES_NAMED = ENTITIES.query("named", "WHERE tenant = :tenant AND id IN (SELECT value FROM {each:ids})")
 ENTITIES_AFTER = ENTITIES.query("after", "WHERE tenant = :tenant AND id > :after ORDER BY tenant, id LIMIT :limit")
@@ -92,16 +89,13 @@ PLANS_OF = PLANS.query("of", "WHERE tenant = :tenant AND entity_id = :entity_id 
 KEYS_OF = SERVICE_KEYS.query("of", "WHERE tenant = :tenant AND agent = :agent ORDER BY tenant, id")
 
 
-async def next_pos(tx: Transaction, space_id: str) -> tuple[int, Roster]:
-    """Take the space's lock and its next number, and see who is there."""
-    ((pos, mark),) = await tx.rows(NEXT_POS, space_id=space_id)
-    return pos, await _roster(tx, space_id, mark)
-
-
 async def lock_space(tx: Transaction, space_id: str) -> tuple[int, Roster]:
     """Take the space's lock: the last number given out, and who is there."""
-    ((pos, mark),) = await tx.rows(LOCK_HEAD, space_id=space_id)
-    return pos, await _roster(tx, space_id, mark)
+    rows = await tx.rows(LOCK_HEAD, space_id=space_id)
+    if not rows:
+        await tx.run(ADD_HEAD, space_id=space_id)
+        rows = await tx.rows(LOCK_HEAD, space_id=space_id)
+    return rows[0][0], await _roster(tx, space_id, rows[0][1])
 
 
 async def roster_of(tx: Snapshot, space_id: str) -> Roster:

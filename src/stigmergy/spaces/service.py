@@ -1,0 +1,119 @@
+"""How a program outside starts an agent: with a key that is for this agent alone.
+
+A key's text is `stk.<tenant>.<id>.<secret>`. Only its hash is kept: who loses it asks for a new one.
+"""
+
+import hashlib
+import hmac
+import secrets
+from typing import NamedTuple
+
+from stigmergy.access.model import Unauthorized
+from stigmergy.agents.store import named
+from stigmergy.errors import NotFound
+from stigmergy.kernel.idempotency import answer_key, claim_key
+from stigmergy.kernel.transaction import Snapshot, Transaction
+from stigmergy.runs.commands import Start, start_run
+from stigmergy.runs.model import Cause, Run
+from stigmergy.spaces.commands import ensure_space
+from stigmergy.spaces.model import JsonObject, ServiceKey, check_metadata, check_plain_text
+from stigmergy.spaces.store import KEYS_OF
+
+PREFIX = "stk"
+LONGEST_INSTRUCTION = 100_000
+
+
+class NewKey(NamedTuple):
+    """A key and its text, which is shown this once."""
+
+    key: ServiceKey
+    text: str
+
+
+def new_secret() -> str:
+    """Made outside the unit, so that a unit that is run again makes the same key."""
+    return secrets.token_urlsafe(32)
+
+
+async def create_key(tx: Transaction, agent: str, secret: str, *, note: str = "") -> NewKey:
+    await named(tx, agent)
+    check_plain_text(note, "note", 200, empty=True)
+    key = await tx.insert(ServiceKey(id=tx.new_id(), agent=agent, owner_id=tx.actor, note=note, digest=_digest(secret)))
+    return NewKey(key, f"{PREFIX}.{tx.tenant}.{key.id}.{secret}")
+
+
+async def revoke_key(tx: Transaction, agent: str, id: str) -> ServiceKey:
+    key = await tx.lock(ServiceKey, id)
+    if key is None or key.agent != agent:
+        raise NotFound(f"no key {id} of {agent}")
+    return key if key.revoked_at is not None else await tx.update(key, revoked_at=tx.now)
+
+
+async def keys_of(tx: Snapshot, agent: str) -> list[ServiceKey]:
+    return await tx.find(KEYS_OF, agent=agent)
+
+
+class Presented(NamedTuple):
+    """A key as somebody sends it; whether it is good is found out in its tenant."""
+
+    tenant: str
+    id: str
+    secret: str
+
+
+def parse_key(text: str) -> Presented:
+    prefix, _, rest = text.partition(".")
+    front, _, secret = rest.rpartition(".")
+    tenant, _, id = front.rpartition(".")
+    if prefix != PREFIX or not tenant or not id or not secret:
+        raise _no_good()
+    return Presented(tenant, id, secret)
+
+
+async def trigger(
+    tx: Transaction,
+    agent: str,
+    presented: Presented,
+    instruction: str,
+    *,
+    metadata: JsonObject | None = None,
+    idempotency_key: str | None = None,
+) -> Run:
+    """Start the agent's run for a program that has its key. The same idempotency key gives the same run."""
+    key = await tx.get(ServiceKey, presented.id)
+    good = key is not None and hmac.compare_digest(key.digest, _digest(presented.secret))
+    if key is None or not good or key.agent != agent or key.revoked_at is not None:
+        raise _no_good()
+    check_plain_text(instruction, "instruction", LONGEST_INSTRUCTION)
+    check_metadata(metadata)
+    route = f"trigger:{key.id}"
+    if idempotency_key is not None:
+        first = await claim_key(tx, route, idempotency_key, instruction.encode("utf-8", "surrogatepass"))
+        if first is not None:
+            run = await tx.get(Run, first.decode())
+            assert run is not None
+            return run
+    space_id = tx.new_id()
+    await ensure_space(tx, space_id, key.owner_id, name=f"{agent}: {instruction[:80]}".replace("\n", " "))
+    run = await start_run(
+        tx,
+        Start(
+            agent=agent,
+            instruction=instruction,
+            owner_id=key.owner_id,
+            space_id=space_id,
+            cause=Cause("service"),
+            metadata={**(metadata or {}), "service_key": key.id},
+        ),
+    )
+    if idempotency_key is not None:
+        await answer_key(tx, route, idempotency_key, run.id.encode())
+    return run
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _no_good() -> Unauthorized:
+    return Unauthorized("this key starts no agent here; make one with `POST /v1/agents/{name}/keys`")

@@ -1,0 +1,87 @@
+"""What the others in a space see of an agent's tools: by each tool's visibility, as structured messages.
+
+`visible`: the call, then its result. `result-only`: the result alone. `hidden`: nothing. The tool's `display` may only show
+less: `showInput: false` leaves out the arguments, `showOutput: false` the result. Such a message names nobody, wakes nobody and
+answers nobody. Call these before the run is locked: a space is locked before a run.
+"""
+
+import logging
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from stigmergy.agents.model import ToolSpec
+from stigmergy.errors import NotFound
+from stigmergy.kernel.transaction import Transaction
+from stigmergy.runs.model import JsonObject, Run
+from stigmergy.spaces.commands import tell
+from stigmergy.spaces.model import SpaceMessage
+from stigmergy.spaces.store import roster_of
+
+# Characters of a tool's result that a space shows; the whole is in the run.
+LONGEST_SHOWN = 4_000
+
+log = logging.getLogger(__name__)
+
+
+class Call(Protocol):
+    """A call, opened or about to be."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def tool_name(self) -> str: ...
+    @property
+    def args(self) -> Any: ...
+
+
+async def show_call(tx: Transaction, run: Run, spec: ToolSpec, call: Call) -> SpaceMessage | None:
+    """Show that a tool is being used."""
+    if spec.visibility != "visible" or not await _somewhere(tx, run, spec):
+        return None
+    display = spec.display or {}
+    about: JsonObject = {"args": call.args} if display.get("showInput", True) else {}
+    return await _say(tx, run, spec, call, "call", f"{call.tool_name} is at work", about)
+
+
+async def show_result(
+    tx: Transaction, run: Run, spec: ToolSpec, call: Call, *, result: Any = None, error: str | None = None
+) -> SpaceMessage | None:
+    """Show what came of it."""
+    if spec.visibility == "hidden" or not await _somewhere(tx, run, spec):
+        return None
+    shows = (spec.display or {}).get("showOutput", True)
+    if error is not None:
+        about: JsonObject = {"status": "failed", "error": error} if shows else {"status": "failed"}
+        return await _say(tx, run, spec, call, "result", f"{call.tool_name} failed", about)
+    about = {"status": "success", "result": _clipped(result)} if shows else {"status": "success"}
+    return await _say(tx, run, spec, call, "result", f"{call.tool_name} is done", about)
+
+
+async def _somewhere(tx: Transaction, run: Run, spec: ToolSpec) -> bool:
+    """Whether there is a space to show it in. That there is none is worth a line in the log for a tool that wants to be seen."""
+    if run.active_space_id is not None:
+        try:
+            if run.entity_id in (await roster_of(tx, run.active_space_id)).by_id:
+                return True
+        except NotFound:
+            pass
+    if spec.visibility == "visible":
+        log.warning("run %s uses the visible tool %s in no space; nothing is shown", run.id, spec.name)
+    return False
+
+
+async def _say(
+    tx: Transaction, run: Run, spec: ToolSpec, call: Call, what: Literal["call", "result"], text: str, about: JsonObject
+) -> SpaceMessage:
+    tool: JsonObject = {"type": what, "name": call.tool_name, "call_id": call.id, **about}
+    if (custom := (spec.display or {}).get("customUI")) is not None:
+        tool["customUI"] = custom
+    return await tell(
+        tx, run.active_space_id or "", text, run_id=run.id, role="tool", author=run.entity_id, metadata={"tool": tool}
+    )
+
+
+def _clipped(result: Any) -> Any:
+    text = result if isinstance(result, str) else msgspec.json.encode(result).decode()
+    return result if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]} … ({len(text):,} characters in all)"

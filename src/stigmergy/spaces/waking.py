@@ -1,0 +1,112 @@
+"""Whom a message wakes: one run for each agent that it names, or for the other one where there are just two.
+
+One message starts one run of an agent, however often it is delivered. Who waited for the speaker has its answer, and no extra
+run. The runs are started while the message's change is written, caused by it and one deeper in the chain of causes: so that an
+answer to an answer is heard, and a runaway ends at the depth limit with one diagnostic.
+"""
+
+from collections.abc import Sequence
+
+from stigmergy.agents.store import UnknownAgent
+from stigmergy.kernel.journal import Change
+from stigmergy.kernel.query import Statement
+from stigmergy.kernel.rules import MAX_DEPTH, Diagnostic
+from stigmergy.kernel.transaction import Transaction
+from stigmergy.runs import store as runs
+from stigmergy.runs.commands import Start, start_run
+from stigmergy.runs.model import ENDED, RUNS, Cause, Run
+from stigmergy.spaces.model import AGENT, SPACE_MESSAGES, Member, Roster, SpaceMessage
+
+# A definition that says this hears what comes while it runs in that run. (In a text inside of it the quotes are escaped.)
+SAME_RUN = '"second_message":"same_run"'
+
+READ_DEFINITION = Statement(
+    "agents.definition",
+    "SELECT definition FROM agents WHERE tenant IN (:tenant, '*') AND name = :name ORDER BY tenant DESC LIMIT 1",
+)
+BUSY = RUNS.query(
+    "busy_in",
+    """WHERE tenant = :tenant AND agent = :agent AND active_space_id = :space_id
+         AND status IN ('queued', 'running', 'waiting_tool', 'waiting_reply') ORDER BY id LIMIT 1""",
+)
+
+
+def addressed(roster: Roster, author: str, mentions: Sequence[str]) -> list[Member]:
+    """The agents that a message is for."""
+    others = roster.others(author)
+    if not mentions and len(roster.members) == 2:
+        return [member for member in others if member.type == "agent"]
+    return [member for member in others if member.type == "agent" and member.id in mentions]
+
+
+async def woken(tx: Transaction, roster: Roster, author: str, mentions: Sequence[str], answered: Sequence[str]) -> list[str]:
+    """The agents among them for which a run is to start. `answered` are the runs that had waited for this message."""
+    found = addressed(roster, author, mentions)
+    if found and answered:
+        waited = {run.entity_id for id in answered if (run := await tx.get(Run, id)) is not None}
+        found = [member for member in found if member.id not in waited]
+    return [member.id for member in found if not await _hears_it_already(tx, roster.space.id, member)]
+
+
+async def _hears_it_already(tx: Transaction, space_id: str, member: Member) -> bool:
+    """Whether the agent is at work in this space, and takes what comes meanwhile into that run. The run is locked: it cannot
+    end between this and the message."""
+    name = member.id.removeprefix(AGENT)
+    if not await hears_in_same_run(tx, name):
+        return False
+    for run in await tx.find(BUSY, agent=name, space_id=space_id):
+        if (await runs.locked_run(tx, run.id)).status not in ENDED:
+            return True
+    return False
+
+
+async def hears_in_same_run(tx: Transaction, agent: str) -> bool:
+    rows = await tx.rows(READ_DEFINITION, name=agent)
+    return bool(rows) and SAME_RUN in rows[0][0]
+
+
+async def start_woken(tx: Transaction, change: Change) -> None:
+    """Start the runs of a message that was just written."""
+    message = change.record
+    if change.event != "create" or not isinstance(message, SpaceMessage) or not message.wakes:
+        return
+    if change.depth >= MAX_DEPTH:
+        text = (
+            f"a chain of {change.depth} causes ends here, where message {message.id} would have woken {', '.join(message.wakes)}"
+        )
+        await _report(tx, change, "depth_limit", text)
+        return
+    for entity_id in message.wakes:
+        await start_for(tx, change, message, entity_id)
+
+
+async def start_for(tx: Transaction, change: Change, message: SpaceMessage, entity_id: str) -> None:
+    """The run of one agent for one message: once."""
+    with tx.caused_by(change):
+        agent = entity_id.removeprefix(AGENT)
+        start = Start(
+            agent=agent,
+            owner_id=message.owner_id,
+            space_id=message.space_id,
+            active_space_id=message.space_id,
+            cause=Cause("mention" if entity_id in message.mentions else "direct", change.seq, message.id),
+            cause_key=cause_key(message.id, agent),
+        )
+        try:
+            await start_run(tx, start)
+        except UnknownAgent as error:
+            # what was said is said, whoever is not there to hear it
+            await _report(tx, change, "unknown_agent", str(error), agent)
+
+
+def cause_key(message_id: str, agent: str) -> str:
+    return f"mention:{message_id}:{agent}"
+
+
+async def _report(tx: Transaction, change: Change, kind: str, message: str, about: str = "") -> None:
+    id = f"{kind}:mention:{change.id}:{about}"
+    with tx.caused_by(change):
+        await tx.insert_new(Diagnostic(id=id, kind=kind, rule=None, message=message, change_seq=change.seq))
+
+
+SPACE_MESSAGES.derive = start_woken
