@@ -268,11 +268,20 @@ async def test_tools_are_listed_anew_by_a_server_that_was_started_anew(
     servers: McpServers, http: OverHttp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("stigmergy.agents.mcp_connection.FRESH", 0)
+    monkeypatch.setattr("stigmergy.agents.mcp_connection.FAREWELL", 0.2)
     server = mcp_server({"url": http.url, "name": "small"})
     for _ in range(2):
         async with http:
             assert "add" in {spec.name for spec in await servers.tools(server)}
-    await servers.close()
+
+
+async def test_closing_does_not_wait_for_a_server_that_says_nothing(
+    servers: McpServers, call: Call, http: OverHttp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stigmergy.agents.mcp_connection.FAREWELL", 0.2)
+    async with http:
+        await call("add", mcp_server({"url": http.url, "name": "small"}), a=1, b=2)
+    await asyncio.wait_for(servers.close(), 5)  # its port still takes connections
 
 
 async def _ended(process: int) -> None:

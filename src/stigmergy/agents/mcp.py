@@ -25,6 +25,7 @@ class McpServers:
 
     def __init__(self) -> None:
         self._connections: dict[str, asyncio.Task[Connection]] = {}
+        self._leaving: set[asyncio.Task[None]] = set()
 
     async def tools(self, server: McpServer) -> tuple[ToolSpec, ...]:
         """The tools of a server as an agent has them; `execution` says where each is. `McpFailed` when it cannot be asked."""
@@ -66,14 +67,23 @@ class McpServers:
                 await opening.result().close()
             else:
                 await asyncio.wait([opening])
+        if self._leaving:
+            await asyncio.wait(self._leaving)
 
     async def _connected(self, server: McpServer) -> "Connection":
         opening = self._connections.get(server.key)
         if opening is not None and opening.done() and _useless(opening):
+            self._let_go(opening)
             opening = None
         if opening is None:
             opening = self._connections[server.key] = asyncio.create_task(_opened(server), name=f"opens {server.title}")
         return await asyncio.shield(opening)
+
+    def _let_go(self, opening: "asyncio.Task[Connection]") -> None:
+        if not opening.cancelled() and opening.exception() is None:
+            leaving = asyncio.create_task(opening.result().close())
+            self._leaving.add(leaving)
+            leaving.add_done_callback(self._leaving.discard)
 
 
 def _useless(opening: "asyncio.Task[Connection]") -> bool:

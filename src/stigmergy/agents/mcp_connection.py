@@ -25,6 +25,9 @@ from stigmergy.agents.models.port import Image, JsonObject
 # A list of tools is asked for again after this long, or when the server says that it changed.
 FRESH = 60.0
 
+# How long a server may take to end by itself.
+FAREWELL = 5.0
+
 # How long any answer but that of a call is waited for.
 ANSWER = 30.0
 
@@ -95,8 +98,11 @@ class Connection:
         return McpResult(error=f"{self._server.title}: {error.message}")
 
     async def close(self) -> None:
+        """Lets the server go as it should be; one that does not answer is left after `FAREWELL` seconds."""
         self._ending.set()
-        await asyncio.wait([self._holding])
+        _, still = await asyncio.wait([self._holding], timeout=FAREWELL)
+        if still:
+            await self._abandon()
 
     async def _abandon(self) -> None:
         self._scope.cancel()  # not the task: of that the package's own clean-up would suffer
