@@ -9,7 +9,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 from urllib.parse import urlsplit
 
 import httptools
@@ -222,8 +222,7 @@ class _Connection(asyncio.Protocol):
     # what asyncio calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's own kind says that it is none
 
     def data_received(self, data: bytes) -> None:
         if self._answer is None:
