@@ -41,6 +41,15 @@ STARTERS: dict[str, Starter] = {"webhook": start_delivery, "handler": start_deli
 # What the timers of each part do when they are due.
 EFFECTS = {breadcrumb_commands.EXPIRY: breadcrumb_commands.expire}
 
+
+def rule_book() -> RuleBook:
+    """For every process that writes to a store, whatever it is for: its writes set off what any other's would."""
+    rules = RuleBook()
+    for kind, starter in STARTERS.items():
+        rules.start_with(kind, starter)
+    return rules
+
+
 # In a handler: on whose behalf it acts, and because of what.
 _ACTING: ContextVar[tuple["App", Scope] | None] = ContextVar("acting", default=None)
 
@@ -61,10 +70,8 @@ class App(Declaring):
         given = settings if settings is not None else configuration.load()
         self.settings = given if store is None else msgspec.structs.replace(given, store=store)
         self._scope = Scope(check_tenant(tenant), entity)
-        self.rules = RuleBook()
+        self.rules = rule_book()
         self._searcher: Searcher | None = None
-        for kind, starter in STARTERS.items():
-            self.rules.start_with(kind, starter)
         self.telemetry: Telemetry | None = None
         self._clock = clock
         self._database: Database | None = None

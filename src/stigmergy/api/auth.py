@@ -18,6 +18,7 @@ from stigmergy.errors import Invalid
 from stigmergy.kernel.database import Database
 from stigmergy.kernel.transaction import Scope as UnitScope
 from stigmergy.settings import Settings
+from stigmergy.triggers.webhooks import CAUSE_HEADER, parse_cause
 
 # What needs no token: whether we are up, and what we are.
 OPEN_PATHS = frozenset({"/health", "/openapi.json", "/docs"})
@@ -120,6 +121,12 @@ def claims_of(connection: ASGIConnection[Any, Any, Any, Any]) -> Claims:
 
 def unit_scope(claims: Claims, cause: int | None = None, depth: int = 0) -> UnitScope:
     return UnitScope(claims.tenant, claims.entity, cause, depth)
+
+
+def cause_of(connection: ASGIConnection[Any, Any, Any, Any]) -> tuple[int | None, int]:
+    """The cause and the depth of what this request writes: those of the delivery that a receiver answers by it, if it says so."""
+    text = connection.headers.get(CAUSE_HEADER)
+    return (None, 0) if text is None else parse_cause(text)
 
 
 def reader_of(claims: Claims) -> Reader:

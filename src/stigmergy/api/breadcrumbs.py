@@ -10,7 +10,7 @@ from litestar.params import HeaderParameter, JSONBody, PathParameter, QueryParam
 
 from stigmergy.access.model import Claims, Forbidden
 from stigmergy.api import wire
-from stigmergy.api.auth import claims_of, reader_of, unit_scope
+from stigmergy.api.auth import cause_of, claims_of, reader_of, unit_scope
 from stigmergy.api.input import json_object
 from stigmergy.breadcrumbs import commands, queries
 from stigmergy.breadcrumbs.model import Breadcrumb, Schema
@@ -45,7 +45,7 @@ def database_of(request: AnyRequest) -> Database:
 async def write(request: AnyRequest, unit: Callable[..., Awaitable[Any]], *args: Any, grant: Any = "write", **kwargs: Any) -> Any:
     claims = claims_of(request)
     claims.demand(grant)
-    return await database_of(request).write(unit, *args, scope=unit_scope(claims), **kwargs)
+    return await database_of(request).write(unit, *args, scope=unit_scope(claims, *cause_of(request)), **kwargs)
 
 
 async def read(request: AnyRequest, unit: Callable[..., Awaitable[Any]], *args: Any, **kwargs: Any) -> Any:

@@ -8,7 +8,7 @@ import msgspec
 from litestar import Litestar
 from litestar.openapi.config import OpenAPIConfig
 
-from stigmergy.api import problems, wire
+from stigmergy.api import deliveries, problems, triggers, wire
 from stigmergy.api.assembly import PreviewIn
 from stigmergy.api.search import SearchedOut, SearchIn
 from stigmergy.breadcrumbs.assembly import Assembly
@@ -31,6 +31,8 @@ SHAPES: tuple[Any, ...] = (
     PreviewIn,
     Assembly,
     problems.Problem,
+    *triggers.SHAPES,
+    *deliveries.SHAPES,
 )
 
 ABOUT: dict[int, str] = {
@@ -55,6 +57,8 @@ WITH_A_BODY = (408, 413, 415)
 WRITES = (507,)
 # What a route may answer besides.
 MORE: dict[str, tuple[int, ...]] = {
+    **triggers.MORE,
+    **deliveries.MORE,
     "create_breadcrumb": (409,),
     "create_breadcrumbs": (409,),
     "get_breadcrumb": (404,),
@@ -73,6 +77,7 @@ TAGGED = {"create_breadcrumb", "get_breadcrumb", "get_breadcrumb_full", "get_bre
     "patch_breadcrumb",
     "replace_breadcrumb",
     "retag_breadcrumb",
+    *triggers.TAGGED,
 }
 NOTE: Json = {
     "schema_name": "user.message.v1",
@@ -82,6 +87,7 @@ NOTE: Json = {
     "llm_hints": {"exclude": ["user.email"]},
 }
 EXAMPLES: dict[str, Any] = {
+    **triggers.EXAMPLES,
     "create_breadcrumb": NOTE,
     "create_breadcrumbs": [NOTE],
     "replace_breadcrumb": NOTE,

@@ -13,9 +13,11 @@ from stigmergy.access.model import BROWSER_MS, signed
 from stigmergy.api.assembly import preview
 from stigmergy.api.auth import claims_of
 from stigmergy.api.breadcrumbs import BreadcrumbRoutes, SchemaRoutes
+from stigmergy.api.deliveries import DeliveryRoutes
 from stigmergy.api.document import document
 from stigmergy.api.events import events
 from stigmergy.api.search import search
+from stigmergy.api.triggers import TriggerRoutes
 from stigmergy.api.wire import BrowserToken, Health
 from stigmergy.errors import Invalid
 from stigmergy.kernel.database import Database
@@ -46,7 +48,17 @@ async def browser_token(request: Request[Any, Any, State]) -> BrowserToken:
     return BrowserToken(signed(short, settings.secret), (until - now) // 1000)
 
 
-ROUTES: tuple[Any, ...] = (health, browser_token, BreadcrumbRoutes, SchemaRoutes, search, events, preview)
+ROUTES: tuple[Any, ...] = (
+    health,
+    browser_token,
+    BreadcrumbRoutes,
+    SchemaRoutes,
+    search,
+    events,
+    preview,
+    TriggerRoutes,
+    DeliveryRoutes,
+)
 
 
 @lru_cache(1)

@@ -9,7 +9,7 @@ from typing import Any
 from cyclopts import App, CycloptsError
 from rich.console import Console
 
-from stigmergy.cli import breadcrumbs, store, tokens
+from stigmergy.cli import breadcrumbs, deliveries, store, tokens, triggers
 from stigmergy.errors import Conflict, Invalid, NotFound, SchemaTooNew, SchemaTooOld, StigmergyError, StoreError
 
 # What a script can tell from the exit code: 2 wrong use, 3 the store, 4 its schema, 5 not there, 6 a conflict.
@@ -33,6 +33,8 @@ app.command(breadcrumbs.app)
 app.command(breadcrumbs.assembly)
 app.command(breadcrumbs.feed)
 app.command(tokens.app)
+app.command(triggers.app)
+app.command(deliveries.app)
 
 
 def main(arguments: list[str] | None = None) -> None:

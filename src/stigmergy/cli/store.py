@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from stigmergy import settings as settings_module
+from stigmergy.app import rule_book
 from stigmergy.kernel.database import Database, Finding
 from stigmergy.kernel.doctor import examine
 from stigmergy.kernel.opening import open_database
@@ -32,6 +33,7 @@ async def opened(settings: Settings, *, may_migrate: bool = False) -> AsyncGener
         may_migrate=may_migrate,
         synchronous=settings.synchronous,
         busy_seconds=settings.busy_seconds,
+        rules=rule_book(),
     )
     try:
         yield database

@@ -41,11 +41,11 @@ def on_rule(what: str, when: str | None, event: str | Iterable[str], selector: M
 
 
 def handler_rule(rule: Rule, program: str, name: str, timeout: float, retry: Retry | None) -> Rule:
-    """The rule of a program's handler. Its id has the program's name before it, so that no trigger of a tenant is called so."""
+    """The rule of a program's handler. Its id has the program's name and a colon before it, which no trigger of a tenant has."""
     check_id(name, "name")
     action = Handler(name=name, timeout_ms=round(timeout * 1000), retry=retry or Retry())
     made = structs.replace(
-        rule, id=f"{program}/{name}".replace(" ", "_"), owner=f"program:{program}", action=msgspec.to_builtins(action)
+        rule, id=f"{program}:{name}".replace(" ", "_"), owner=f"program:{program}", action=msgspec.to_builtins(action)
     )
     check_rule(made)
     return made

@@ -12,6 +12,7 @@ from stigmergy.errors import Invalid
 from stigmergy.kernel.matching import CompiledRule
 from stigmergy.kernel.record import COLLECTIONS
 from stigmergy.kernel.rules import Rule, compiled
+from stigmergy.runs.model import RUN_MESSAGES, RUNS, TOOL_CALLS
 from stigmergy.triggers.definitions import check_write
 from stigmergy.triggers.fields import named_paths
 from stigmergy.triggers.model import DELIVERED, Write, delivered_action
@@ -36,14 +37,14 @@ class Sample(NamedTuple):
 # What the parts write that start these kinds. Only what is in the collections of this program counts.
 _STARTED: dict[str, tuple[Sample, ...]] = {
     "agent": (
-        Sample("runs", "create", {}),
-        Sample("runs", "update", {}),
-        Sample("run_messages", "create", {"role": "system"}),
-        Sample("run_messages", "create", {"role": "user"}),
-        Sample("run_messages", "create", {"role": "assistant"}),
-        Sample("run_messages", "create", {"role": "tool"}),
-        Sample("run_tool_calls", "create", {}),
-        Sample("run_tool_calls", "update", {}),
+        Sample(RUNS.name, "create", {}),
+        Sample(RUNS.name, "update", {}),
+        Sample(RUN_MESSAGES.name, "create", {"role": "system"}),
+        Sample(RUN_MESSAGES.name, "create", {"role": "user"}),
+        Sample(RUN_MESSAGES.name, "create", {"role": "assistant"}),
+        Sample(RUN_MESSAGES.name, "create", {"role": "tool"}),
+        Sample(TOOL_CALLS.name, "create", {}),
+        Sample(TOOL_CALLS.name, "update", {}),
     ),
     "space_message": (Sample("space_messages", "create", {}),),
 }

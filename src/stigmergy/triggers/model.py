@@ -29,7 +29,7 @@ TRANSITIONS: dict[Status, tuple[Status, ...]] = {
     "discarded": (),
 }
 
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}")
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _Milliseconds = Annotated[int, Meta(ge=1)]
 
 
@@ -114,7 +114,7 @@ def delivered_action(rule: Rule) -> Webhook | Handler:
 
 def check_id(id: str, where: str = "id") -> str:
     if _ID.fullmatch(id) is None:
-        raise Invalid("an id has 1 to 100 letters, digits or _.:- and starts with a letter or a digit", where)
+        raise Invalid("an id has 1 to 100 letters, digits or _.- and starts with a letter or a digit", where)
     return id
 
 

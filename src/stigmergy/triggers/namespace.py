@@ -1,6 +1,6 @@
 """`app.triggers` and `app.deliveries`: what a program may do and ask, for the tenant and entity that it acts for."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +28,15 @@ class Triggers:
 
     async def add_all(self, definitions: Any) -> list[Rule]:
         """All of a list, in one transaction, or none."""
-        return await self._write(commands.put_triggers, parse_definitions(definitions, self._reading))
+        return await self.put(parse_definitions(definitions, self._reading))
+
+    async def put(self, rules: Sequence[Rule]) -> list[Rule]:
+        """The same with what was read before."""
+        return await self._write(commands.put_triggers, rules)
 
     async def load(self, path: Path | str) -> list[Rule]:
         """The triggers of a `triggers.json` or `.toml`: all of them, or none."""
-        return await self._write(commands.put_triggers, load_triggers(Path(path), self._reading))
+        return await self.put(load_triggers(Path(path), self._reading))
 
     async def get(self, id: str) -> Rule:
         return await self._read(queries.trigger, id)
@@ -48,12 +52,13 @@ class Triggers:
         """What looks wrong about definitions that are right; `Invalid` for those that are not. Nothing is stored."""
         return lint(parse_definitions(definitions, self._reading))
 
-    async def test(self, change: Mapping[str, Any] | Supposed | int) -> list[Told]:
-        """Which triggers a change would fire, and why not the others: one that is only supposed, or one of the journal."""
+    async def test(self, change: Mapping[str, Any] | Supposed | int, triggers: Sequence[Rule] | None = None) -> list[Told]:
+        """Which triggers a change would fire, and why not the others: one that is only supposed, or one of the journal. Of the
+        triggers in force, or of these."""
         if isinstance(change, int):
-            return await self._read(queries.would_fire_at, change)
+            return await self._read(queries.would_fire_at, change, triggers)
         supposed = change if isinstance(change, Supposed) else Supposed(**change)
-        return await self._read(queries.would_fire, supposed)
+        return await self._read(queries.would_fire, supposed, triggers)
 
     async def diagnostics(self, id: str) -> list[Diagnostic]:
         """What went wrong while a trigger was matched, newest first."""

@@ -67,14 +67,14 @@ class Supposed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     actor: str = "someone"
 
 
-async def would_fire(tx: Snapshot, supposed: Supposed) -> list[Told]:
-    """For each trigger: whether such a change would set it off, or what speaks against it."""
-    return told(await all_triggers(tx), supposed_change(supposed))
+async def would_fire(tx: Snapshot, supposed: Supposed, rules: Sequence[Rule] | None = None) -> list[Told]:
+    """For each trigger, or each of these: whether such a change would set it off, or what speaks against it."""
+    return told(await all_triggers(tx) if rules is None else rules, supposed_change(supposed))
 
 
-async def would_fire_at(tx: Snapshot, seq: int) -> list[Told]:
+async def would_fire_at(tx: Snapshot, seq: int, rules: Sequence[Rule] | None = None) -> list[Told]:
     """The same for a change of the journal, as the triggers are now."""
-    return told(await all_triggers(tx), await change_at(tx, seq))
+    return told(await all_triggers(tx) if rules is None else rules, await change_at(tx, seq))
 
 
 async def change_at(tx: Snapshot, seq: int) -> Change:
