@@ -22,12 +22,12 @@ import psutil
 import uvloop
 from kernel import raw_rate
 from report import line, title
-from stigmergy.triggers.addresses import Reach
 
 from stigmergy.kernel.database import Database
 from stigmergy.kernel.rules import Rule
 from stigmergy.kernel.sqlite import SqliteDatabase
 from stigmergy.kernel.transaction import Transaction
+from stigmergy.net import Reach
 from stigmergy.triggers import commands, queries
 from stigmergy.triggers.commands import start_delivery
 from stigmergy.triggers.definitions import Reading, parse_definition

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stigmergy.triggers.addresses import Reach
 
 from stigmergy.errors import Invalid
+from stigmergy.net import Reach
 from stigmergy.runs import model as runs  # noqa: F401  # declares the collections
 from stigmergy.spaces import model as spaces  # noqa: F401
 from stigmergy.triggers.definitions import Reading, parse_definition, parse_definitions
