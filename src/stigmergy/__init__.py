@@ -1,5 +1,25 @@
 """Stigmergy: a state and run engine for LLM agents. Agents, tools and people write facts to one store; facts wake them."""
 
+from stigmergy.agents.agent import Agent, Hooks, latest, nearest, on, recent
+from stigmergy.agents.models.port import Asked, Reply, Request, Thinking
+from stigmergy.agents.models.scripted import ScriptedModel
+from stigmergy.agents.tools import Tool, ToolContext, tool
 from stigmergy.app import App
 
-__all__ = ["App"]
+__all__ = [
+    "Agent",
+    "App",
+    "Asked",
+    "Hooks",
+    "Reply",
+    "Request",
+    "ScriptedModel",
+    "Thinking",
+    "Tool",
+    "ToolContext",
+    "latest",
+    "nearest",
+    "on",
+    "recent",
+    "tool",
+]

@@ -1,7 +1,7 @@
 """App: what a program declares and starts. It opens the store and runs what a store needs while somebody uses it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import TracebackType
@@ -10,12 +10,17 @@ from typing import Any, Self
 import msgspec
 
 from stigmergy import settings as configuration
+from stigmergy.agents.agent import Agent, Hooks
 from stigmergy.breadcrumbs import commands as breadcrumb_commands
 from stigmergy.breadcrumbs.embeddings import open_embedder
 from stigmergy.breadcrumbs.namespace import Breadcrumbs
 from stigmergy.breadcrumbs.queries import Reader
 from stigmergy.breadcrumbs.search import Searcher
 from stigmergy.breadcrumbs.search_index import index_stale
+from stigmergy.engine import running
+from stigmergy.engine.code import Code
+from stigmergy.engine.namespace import Agents, Runs
+from stigmergy.engine.running import Running
 from stigmergy.errors import StoreClosed
 from stigmergy.kernel.clock import Clock
 from stigmergy.kernel.database import Database
@@ -39,7 +44,7 @@ from stigmergy.triggers.running import Delivering
 # What a firing writes, by the kind of its rule.
 STARTERS: dict[str, Starter] = {"webhook": start_delivery, "handler": start_delivery}
 # What the timers of each part do when they are due.
-EFFECTS = {breadcrumb_commands.EXPIRY: breadcrumb_commands.expire}
+EFFECTS = {breadcrumb_commands.EXPIRY: breadcrumb_commands.expire, **running.EFFECTS}
 
 
 def rule_book() -> RuleBook:
@@ -47,6 +52,7 @@ def rule_book() -> RuleBook:
     rules = RuleBook()
     for kind, starter in STARTERS.items():
         rules.start_with(kind, starter)
+    running.register(rules)
     return rules
 
 
@@ -63,10 +69,13 @@ class App(Declaring):
         *,
         tenant: str = "main",
         entity: str = "app",
+        agents: Iterable[Agent] = (),
+        hooks: Hooks | None = None,
         settings: Settings | None = None,
         clock: Clock | None = None,
     ) -> None:
         super().__init__(entity)
+        self.code = Code(agents, hooks)
         given = settings if settings is not None else configuration.load()
         self.settings = given if store is None else msgspec.structs.replace(given, store=store)
         self._scope = Scope(check_tenant(tenant), entity)
@@ -76,6 +85,7 @@ class App(Declaring):
         self._clock = clock
         self._database: Database | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._running: Running | None = None
 
     @property
     def scope(self) -> Scope:
@@ -121,6 +131,19 @@ class App(Declaring):
     def deliveries(self) -> Deliveries:
         return Deliveries(self.database, self.scope)
 
+    @property
+    def runs(self) -> Runs:
+        return Runs(self.database, self.scope, self.code.output_types)
+
+    @property
+    def agents(self) -> Agents:
+        return Agents(self.database, self.scope)
+
+    async def ask(self, agent: Agent | str, question: str, *, timeout: float | None = None) -> Any:
+        """Start a run and wait for its answer."""
+        handle = await self.runs.start(agent, question)
+        return await handle.result(timeout)
+
     def reading_of(self, entity: str) -> Reading:
         """How definitions of triggers are read that this entity gives."""
         return Reading(entity, self.settings.webhook_base, reach_of(self.settings))
@@ -155,6 +178,7 @@ class App(Declaring):
             database = ObservedDatabase(database, self.telemetry)
         self._database = database
         self._searcher = searcher = Searcher(open_embedder(settings))
+        await running.declare(database, self._scope.actor, self.code, self._scope)
         await self.declare_triggers(database, settings.triggers, self._scope, self.reading_of(self._scope.actor))
         age = None if settings.keep_days is None else settings.keep_days * DAY_MS
         policy = Policy(max_age_ms=age, max_changes=settings.keep_changes)
@@ -166,9 +190,14 @@ class App(Declaring):
         if settings.deliver:
             delivering = Delivering(database, settings, self.handlers, self._acting_for)
             self._tasks.append(asyncio.create_task(delivering.run(), name="deliveries"))
+        if settings.work:
+            self._running = await Running(database, self.code, settings, searcher, self.telemetry).__aenter__()
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._running is not None:
+            await self._running.__aexit__()
+            self._running = None
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -70,6 +70,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     triggers: Annotated[
         str | None, _about("A file of triggers, `triggers.json` or `.toml`, that holds for the tenant `main` while it is named.")
     ] = None
+    work: Annotated[bool, _about("Whether this process works on runs; another one on the same store may.")] = True
+    concurrent_runs: Annotated[int, _about("How many runs this process works on at once, at the most.", gt=0)] = 64
     deliver: Annotated[bool, _about("Whether this process hands over deliveries; another one on the same store may.")] = True
     webhook_base: Annotated[
         str | None, _about("What stands before the path of a short action: `POST /hook` behind `https://example.org/api`.")

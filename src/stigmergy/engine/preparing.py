@@ -9,11 +9,13 @@ from stigmergy.agents import store as agents
 from stigmergy.agents.model import Definition
 from stigmergy.agents.models.port import Model
 from stigmergy.engine.answers import with_output
+from stigmergy.engine.assembling import gather_for
 from stigmergy.engine.prompt import Block
 from stigmergy.engine.runtime import Runtime
 from stigmergy.engine.toolbox import Toolbox
 from stigmergy.errors import StigmergyError
 from stigmergy.kernel.blocks import get_block
+from stigmergy.kernel.leases import Claim
 from stigmergy.kernel.transaction import Scope, Snapshot
 from stigmergy.runs.delegation import FINAL_ANSWER
 from stigmergy.runs.model import Run, RunMessage
@@ -21,23 +23,25 @@ from stigmergy.runs.steps import Loaded
 
 
 class Prepared(NamedTuple):
+    run: Run
     model: Model
     box: Toolbox
     blocks: Sequence[Block]
     bodies: Mapping[str, bytes]
 
 
-async def prepare(runtime: Runtime, loaded: Loaded, scope: Scope) -> Prepared:
+async def prepare(runtime: Runtime, loaded: Loaded, worker: str, claim: Claim, scope: Scope) -> Prepared:
     """Everything but the log. `StigmergyError` when the run cannot go on, in a sentence that becomes its reason."""
     definition = loaded.definition
     model = runtime.model_of(definition)
     box = Toolbox(definition, runtime.builtins, await runtime.toolsets(definition))
     if FINAL_ANSWER in box.specs:
         box.specs[FINAL_ANSWER] = with_output(definition, box.specs[FINAL_ANSWER])
-    texts = await runtime.database.read(_texts, loaded.run, definition, scope=scope)
-    texts += await runtime.conversation(loaded.run, definition, scope)
+    run = await gather_for(runtime.database, runtime.searcher, loaded.run, definition, worker, claim, scope)
+    texts = await runtime.database.read(_texts, run, definition, scope=scope)
+    texts += await runtime.conversation(run, definition, scope)
     bodies = await runtime.database.read(_pictures, loaded.messages, scope=scope) if _has_pictures(loaded.messages) else {}
-    return Prepared(model, box, [Block.of(text) for text in texts], bodies)
+    return Prepared(run, model, box, [Block.of(text) for text in texts], bodies)
 
 
 async def _texts(tx: Snapshot, run: Run, definition: Definition) -> list[str]:

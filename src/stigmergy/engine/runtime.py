@@ -7,6 +7,7 @@ from typing import Any
 from stigmergy.agents.model import Definition, JsonObject, ToolSpec
 from stigmergy.agents.models.named import named_model
 from stigmergy.agents.models.port import Model, Reply
+from stigmergy.breadcrumbs.search import Searcher
 from stigmergy.engine.code import DIRECT, Code
 from stigmergy.engine.direct import DirectModel
 from stigmergy.engine.streaming import Stream
@@ -27,14 +28,19 @@ class Runtime:
         code: Code | None = None,
         *,
         settings: Settings | None = None,
+        searcher: Searcher | None = None,
         builtins: Iterable[Builtin] = (),
         telemetry: Telemetry | None = None,
     ) -> None:
         self.database = database
         self.code = code or Code()
         self.settings = settings or Settings()
+        self.searcher = searcher
         self.builtins: Mapping[str, Builtin] = {tool.spec.name: tool for tool in (*delegation.TOOLS, *notebook.TOOLS, *builtins)}
         self._telemetry = telemetry
+
+    async def close(self) -> None:
+        """Let go of what was opened to the outside."""
 
     @property
     def clock(self) -> Clock:

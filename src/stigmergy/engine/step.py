@@ -8,10 +8,13 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
+import msgspec
+
 from stigmergy.agents.models.port import Asked, ModelFailed, Reply
 from stigmergy.agents.tokens import count_tokens
 from stigmergy.engine.answers import answer_of
 from stigmergy.engine.approvals import Decision, asks_first, decide, doubts
+from stigmergy.engine.assembling import RequiredMissing
 from stigmergy.engine.hooks import AskFirst, Did, Refuse, through
 from stigmergy.engine.live import Live
 from stigmergy.engine.notes import notes_for, over_limit
@@ -31,6 +34,9 @@ from stigmergy.runs.steps import NewCall, NewThought, Step
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
+
+# How long a run waits before it looks again for what it needs to begin.
+MISSING_MS = 1_000
 
 
 class Driver:
@@ -64,6 +70,11 @@ class Driver:
                 pass
         except (LeaseLost, StoreError):
             raise
+        except RequiredMissing as error:
+            if loaded.definition.on_missing == "fail":
+                await self._fail(f"{error.code}: {error}", loaded)
+            else:
+                await self._write(steps.give_back, after_ms=MISSING_MS)
         except StigmergyError as error:
             await self._fail(f"{error.code}: {error}", loaded)
         except Exception as error:
@@ -75,8 +86,8 @@ class Driver:
         return await self._runtime.database.write(unit, self._worker, self._claim, *args, scope=self._scope, **kwargs)
 
     async def _prepare(self, loaded: steps.Loaded) -> None:
-        ready = await prepare(self._runtime, loaded, self._scope)
-        self._live = Live(loaded, ready.bodies)
+        ready = await prepare(self._runtime, loaded, self._worker, self._claim, self._scope)
+        self._live = Live(msgspec.structs.replace(loaded, run=ready.run), ready.bodies)
         self._box = ready.box
         self._blocks = ready.blocks
         self._shown = Shown.of(ready.box.shown())

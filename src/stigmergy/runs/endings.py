@@ -14,6 +14,12 @@ from stigmergy.runs.waits import answer_child, cancel_waits
 # Who works on a run that was stopped from outside is told here to look.
 STOPPED = "runs/stopped"
 
+
+def ended_topic(run_id: str) -> str:
+    """Who waits for the end of a run is told here to look."""
+    return f"run-ended/{run_id}"
+
+
 TASK_END: dict[RunStatus, TaskStatus] = {"completed": "success", "failed": "failed", "canceled": "failed"}
 
 
@@ -24,6 +30,7 @@ async def end_run(tx: Transaction, run: Run, status: RunStatus, *, result: Any =
     ended = await move_run(tx, run, status, result=result, error=error, ended_at=tx.now)
     await cancel_timer(tx, DEADLINE, run.id)
     await leave_queue(tx, run)
+    tx.wake(ended_topic(run.id))
     task = await move_task(tx, ended, TASK_END[status], **_outcome(result, error))
     if run.parent_run_id is not None:
         await _tell_parent(tx, ended, task)
@@ -53,6 +60,7 @@ async def _stop(tx: Transaction, run: Run, reason: str) -> Run:
         await settle_call(tx, run, call, "canceled", error=reason)
     ended = await move_run(tx, run, "canceled", error=reason, ended_at=tx.now)
     tx.wake(STOPPED)
+    tx.wake(ended_topic(run.id))
     await cancel_timer(tx, DEADLINE, run.id)
     await leave_queue(tx, run)
     await move_task(tx, ended, "failed", error=reason)

@@ -385,8 +385,8 @@ async def fail(tx: Transaction, worker: str, claim: Claim, run: Run, reason: str
     return now if now.status in ENDED else await end_run(tx, now, "failed", error=reason)
 
 
-async def give_back(tx: Transaction, worker: str, claim: Claim) -> None:
-    """Let another worker go on with a run, between two steps."""
+async def give_back(tx: Transaction, worker: str, claim: Claim, *, after_ms: int = 0) -> None:
+    """Let any worker go on with a run, now or later."""
     await store.lock_head(tx, claim.id)
-    await release(tx, worker, claim)
+    await release(tx, worker, claim, tx.now + after_ms)
     await tx.run(store.MARK, run_id=claim.id, active=False, parked=False)

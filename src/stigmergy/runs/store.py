@@ -32,6 +32,7 @@ PARKED = Statement(
     "SELECT run_id, queue FROM run_heads WHERE tenant = :tenant AND agent = :agent AND parked ORDER BY run_id LIMIT 1",
 )
 
+FIRST_CHANGE = Statement("runs.first_change", f"SELECT min(seq) FROM run_messages WHERE {_MINE} AND pos = 1")
 OF_CAUSE = RUNS.query("of_cause", "WHERE tenant = :tenant AND cause_key = :cause_key")
 OF_TREE = RUNS.query("of_tree", "WHERE tenant = :tenant AND root_id = :root_id ORDER BY tenant, root_id, nesting, id")
 NEWEST_RUNS = RUNS.query("newest", "WHERE tenant = :tenant AND seq < :below ORDER BY tenant, seq DESC LIMIT :limit")

@@ -1,0 +1,200 @@
+"""`app.runs`, `app.agents`: what a program may do and ask, in its own words, for the tenant and entity that it acts for."""
+
+from collections.abc import AsyncIterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from stigmergy.agents import store as agents
+from stigmergy.agents.agent import Agent
+from stigmergy.agents.model import AgentRecord, Definition
+from stigmergy.breadcrumbs.model import JsonObject
+from stigmergy.engine.approvals import checked_decision
+from stigmergy.engine.catalog import write_catalog
+from stigmergy.engine.past import PastPrompt, prompt_of
+from stigmergy.engine.starting import give_task, start, subscription_rules
+from stigmergy.engine.watching import RunEvent, RunFailed, until_ended, watch
+from stigmergy.errors import Invalid, NotFound
+from stigmergy.kernel.database import Database
+from stigmergy.kernel.rules import declare_rules
+from stigmergy.kernel.transaction import Scope, Transaction
+from stigmergy.runs import queries, store, waits
+from stigmergy.runs.commands import Start, hear
+from stigmergy.runs.delegation import NewTask
+from stigmergy.runs.endings import cancel_run
+from stigmergy.runs.model import Run, RunMessage, Task, ToolCall, Wait
+from stigmergy.runs.queries import Node, Page, RunView
+
+
+class RunHandle:
+    """A run that was started."""
+
+    def __init__(self, runs: "Runs", run: Run) -> None:
+        self._runs = runs
+        self.id = run.id
+        self.agent = run.agent
+
+    async def result(self, timeout: float | None = None) -> Any:
+        """The answer, in its own type when the agent has one. `RunFailed` when the run ended without."""
+        return await self._runs.result(self.id, timeout=timeout)
+
+    def events(self, after: int | None = None) -> AsyncIterator[RunEvent]:
+        """What happens to it and to the runs under it, from its beginning on, until it has ended."""
+        return self._runs.events(self.id, after=after)
+
+    async def cancel(self, reason: str = "canceled") -> Run:
+        return await self._runs.cancel(self.id, reason)
+
+    async def view(self) -> RunView:
+        return await self._runs.get(self.id)
+
+    def __repr__(self) -> str:
+        return f"<run {self.id} of {self.agent}>"
+
+
+class Runs:
+    def __init__(self, database: Database, scope: Scope, output_types: dict[str, Any]) -> None:
+        self._database = database
+        self._scope = scope
+        self._output_types = output_types
+
+    async def start(
+        self,
+        agent: Agent | str,
+        instruction: str | None = None,
+        *,
+        key: str | None = None,
+        space_id: str | None = None,
+        owner_id: str | None = None,
+        metadata: JsonObject | None = None,
+    ) -> RunHandle:
+        """Start a run. With a `key`, the same key starts it once."""
+        given = Start(
+            agent=agent if isinstance(agent, str) else agent.name,
+            instruction=instruction,
+            owner_id=owner_id or self._scope.actor,
+            space_id=space_id or "",
+            active_space_id=space_id,
+            cause_key=None if key is None else f"key:{self._scope.actor}:{key}",
+            metadata=metadata or {},
+        )
+        return RunHandle(self, await self._write(start, given))
+
+    async def result(self, id: str, *, timeout: float | None = None) -> Any:
+        run = await until_ended(self._database, id, self._scope, timeout)
+        if run.status != "completed":
+            raise RunFailed(f"run {id} {run.status}: {run.error}")
+        kind = self._output_types.get(run.agent)
+        return run.result if kind is None else msgspec.convert(run.result, kind)
+
+    async def get(self, id: str) -> RunView:
+        return await self._read(queries.view, id)
+
+    async def list(
+        self, *, agent: str | None = None, status: str | None = None, cursor: int | None = None, limit: int = 50
+    ) -> Page:
+        return await self._read(queries.runs, agent=agent, status=status, below=cursor, limit=limit)
+
+    async def tree(self, id: str) -> Node:
+        """The whole tree that a run is in."""
+        return await self._read(queries.tree, id)
+
+    async def messages(self, id: str, *, after: int = 0, limit: int = 200) -> "list[RunMessage]":
+        return await self._read(queries.messages, id, after=after, limit=limit)
+
+    async def calls(self, id: str) -> "list[ToolCall]":
+        return await self._read(queries.calls, id)
+
+    async def prompt(self, id: str, step: int) -> PastPrompt:
+        """Exactly what the model was asked in a step."""
+        return await self._read(prompt_of, id, step)
+
+    def events(self, id: str, *, after: int | None = None) -> AsyncIterator[RunEvent]:
+        return watch(self._database, id, self._scope, after=after)
+
+    async def hear(self, id: str, text: str) -> RunMessage:
+        """Say something to a run; a completed one goes on with it."""
+        return await self._write(hear, id, text)
+
+    async def cancel(self, id: str, reason: str = "canceled") -> Run:
+        """Stop it and everything under it."""
+        return await self._write(cancel_run, id, reason)
+
+    async def waits(self, *, mine: bool = False, after: int = 0, limit: int = 50) -> "list[Wait]":
+        """The inbox: every question, approval and client's tool that waits."""
+        return await self._read(queries.inbox, for_entity=self._scope.actor if mine else None, after=after, limit=limit)
+
+    async def answer(self, wait_id: str, **given: Any) -> Run:
+        """Answer a wait: `text="…"` a question, `decision="approve"` an approval, `result=…` or `error=…` a client's tool."""
+        return await self._write(answer_wait, wait_id, given)
+
+    async def tool_result(self, run_id: str, call_id: str, result: Any = None, *, error: str | None = None) -> Run:
+        return await self._write(waits.answer_tool, run_id, call_id, result=result, error=error)
+
+    async def give_task(
+        self, name: str, instruction: str, *, space_id: str | None = None, **more: Any
+    ) -> "tuple[Task, Run | None]":
+        """A task for an agent (`agent:NAME`) or a tool (`tool:NAME`, whose instruction is its arguments as JSON)."""
+        new = NewTask(name=name, instruction=instruction, owner_id=self._scope.actor, space_id=space_id or "", **more)
+        return await self._write(give_task, new)
+
+    async def _write(self, unit: Any, *args: Any, **kwargs: Any) -> Any:
+        return await self._database.write(unit, *args, scope=self._scope, **kwargs)
+
+    async def _read(self, unit: Any, *args: Any, **kwargs: Any) -> Any:
+        return await self._database.read(unit, *args, scope=self._scope, **kwargs)
+
+
+async def answer_wait(tx: Transaction, wait_id: str, given: JsonObject) -> Run:
+    """Answer whatever waits under this id; refused when the answer is not of its kind."""
+    found = await tx.find(store.WAIT_BY_ID, id=wait_id)
+    if not found:
+        raise NotFound(f"nothing waits under {wait_id}")
+    kind = found[0].kind
+    if kind == "approval":
+        checked_decision(found[0], given)
+    elif kind == "tool" and not given.keys() & {"result", "error"}:
+        raise Invalid("a client's tool is answered with a result or an error", "result")
+    elif kind == "reply" and not isinstance(given.get("text"), str):
+        raise Invalid("a question is answered with a text", "text")
+    elif kind == "child":
+        raise Invalid("a child is not answered; it ends", "wait")
+    return await waits.answer_wait(tx, wait_id, given)
+
+
+class Declared(NamedTuple):
+    """What a tenant's own definition became."""
+
+    record: AgentRecord
+    created: bool
+
+
+class Agents:
+    """Definitions that are data, of one tenant. Those of the program's code are listed too, and stay the code's."""
+
+    def __init__(self, database: Database, scope: Scope) -> None:
+        self._database = database
+        self._scope = scope
+
+    async def put(self, definition: Definition) -> AgentRecord:
+        """Store a definition; its subscriptions hold from this moment on."""
+        return await self._database.write(put_agent, definition, scope=self._scope)
+
+    async def get(self, name: str) -> AgentRecord:
+        return await self._database.read(agents.named, name, scope=self._scope)
+
+    async def list(self, *, after: str = "", limit: int = 100) -> "list[AgentRecord]":
+        return await self._database.read(_listed, after, limit, scope=self._scope)
+
+
+async def _listed(tx: Any, after: str, limit: int) -> list[AgentRecord]:
+    return await tx.find(agents.LISTED, after=after, tools=False, limit=limit)
+
+
+async def put_agent(tx: Transaction, definition: Definition) -> AgentRecord:
+    """A tenant's own definition, with its rules and its catalogue, in one unit."""
+    rules = subscription_rules(f"agent:{definition.name}", [definition])
+    record = await agents.put_agent(tx, definition, tx.actor)
+    await declare_rules(tx, f"agent:{definition.name}", rules)
+    await write_catalog(tx, definition)
+    return record

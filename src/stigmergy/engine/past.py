@@ -1,0 +1,59 @@
+"""The prompt of any past step, rebuilt from the rows: exactly the messages that were handed to the model."""
+
+import msgspec
+
+from stigmergy.agents.models.port import Message, ToolShown
+from stigmergy.engine.prompt import canonical
+from stigmergy.errors import NotFound, StigmergyError
+from stigmergy.kernel.blocks import get_block
+from stigmergy.kernel.transaction import Snapshot
+from stigmergy.runs import store
+from stigmergy.runs.model import RunMessage, StepPrompt
+
+
+class PastPrompt(msgspec.Struct, frozen=True):
+    """What a model was asked in a step, and which blocks that was made of."""
+
+    run_id: str
+    step: int
+    model: str | None
+    messages: tuple[Message, ...]
+    tools: tuple[ToolShown, ...]
+    made_of: StepPrompt
+
+
+async def prompt_of(tx: Snapshot, run_id: str, step: int) -> PastPrompt:
+    await store.the_run(tx, run_id)
+    found = await tx.find(store.OF_STEP, run_id=run_id, step=step)
+    if not found or found[0].prompt is None:
+        raise NotFound(f"run {run_id} has no step {step}")
+    about = found[0].prompt
+    tools: tuple[ToolShown, ...] = ()
+    if about.tools is not None:
+        tools = msgspec.json.decode((await get_block(tx, about.tools)).body, type=tuple[ToolShown, ...])
+    if about.rewritten is not None:
+        messages = msgspec.json.decode((await get_block(tx, about.rewritten)).body, type=tuple[Message, ...])
+    else:
+        messages = await _messages(tx, run_id, about)
+    return PastPrompt(run_id, step, found[0].model, messages, tools, about)
+
+
+async def _messages(tx: Snapshot, run_id: str, about: StepPrompt) -> tuple[Message, ...]:
+    size = about.upto - about.first + 1
+    rows = await tx.find(store.MESSAGES_FROM, run_id=run_id, after=about.first - 1, upto=about.upto, limit=size)
+    if about.first > 1:
+        rows[:0] = await tx.find(store.SYSTEM_MESSAGE, run_id=run_id)
+    first_step = min((row.step for row in rows if row.role != "system"), default=0)
+    calls = await tx.find(store.CALLS_FROM, run_id=run_id, step=first_step)
+    blocks = {hash_: (await get_block(tx, hash_)).body.decode() for hash_ in about.blocks}
+    return canonical(rows, calls, about, blocks, await _pictures(tx, rows))
+
+
+async def _pictures(tx: Snapshot, rows: list[RunMessage]) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    for part in (part for row in rows for part in row.parts or () if part.kind == "image"):
+        try:
+            found[part.block] = (await get_block(tx, part.block)).body
+        except StigmergyError:
+            continue
+    return found

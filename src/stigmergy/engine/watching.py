@@ -1,0 +1,207 @@
+"""Watching runs: everything that happens to a run and to those under it, in order, with the text of answers while it comes."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, Literal
+
+import msgspec
+
+from stigmergy.engine.streaming import Piece, asking_topic, stream_topic
+from stigmergy.errors import NotFound, StigmergyError
+from stigmergy.kernel.database import Database
+from stigmergy.kernel.feed import Follower, edges
+from stigmergy.kernel.journal import Change
+from stigmergy.kernel.transaction import Scope, Snapshot
+from stigmergy.runs import store
+from stigmergy.runs.endings import ended_topic
+from stigmergy.runs.model import ENDED, Run, RunMessage, ToolCall, Wait
+
+EventKind = Literal["status", "message", "call", "result", "wait", "text", "withdrawn", "child"]
+COLLECTIONS = ("runs", "run_messages", "run_tool_calls", "waits")
+POLL_SECONDS = 2.0
+
+
+class RunFailed(StigmergyError):
+    """The run ended without an answer; the message is its reason."""
+
+    code = "run_failed"
+    status = 409
+
+
+class RunEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Something that happened in a tree of runs. `seq` is its position in the journal; text that is on its way has none."""
+
+    kind: EventKind
+    run_id: str
+    agent: str = ""
+    seq: int | None = None
+    status: str | None = None
+    role: str | None = None
+    text: str | None = None
+    stream_id: str | None = None
+    offset: int | None = None
+    call_id: str | None = None
+    tool: str | None = None
+    args: Any = None
+    result: Any = None
+    error: str | None = None
+    question: str | None = None
+    wait_id: str | None = None
+    parent_run_id: str | None = None
+    tokens_used: int | None = None
+    step: int | None = None
+
+
+async def until_ended(database: Database, run_id: str, scope: Scope, timeout: float | None = None) -> Run:
+    """The run when it is over. `TimeoutError` when that takes longer."""
+    async with asyncio.timeout(timeout):
+        with database.bus.listen(ended_topic(run_id)) as listener:
+            while True:
+                run = await database.get(Run, run_id, scope=scope)
+                if run is None:
+                    raise NotFound(f"no run {run_id}")
+                if run.status in ENDED:
+                    return run
+                await listener.wait(POLL_SECONDS)
+
+
+async def watch(database: Database, run_id: str, scope: Scope, *, after: int | None = None) -> AsyncIterator[RunEvent]:
+    """What happens to a run and its children, from a position of the journal on (the run's beginning, if none is given), until
+    the run has ended."""
+    start, names = await database.read(_beginning, run_id, scope=scope)
+    tree = _Tree(run_id, names)
+    queue: asyncio.Queue[RunEvent | None] = asyncio.Queue(maxsize=1_000)
+    reading = asyncio.create_task(_read(database, scope, tree, start if after is None else after, queue))
+    listening: dict[str, asyncio.Task[None]] = {}
+    try:
+        while True:
+            for id in tree.agents.keys() - listening.keys():
+                listening[id] = asyncio.create_task(_hear(database, scope, id, queue))
+            event = await queue.get()
+            if event is None:
+                await reading  # says why, if it was an error
+                return
+            yield event
+            if event.kind == "status" and event.run_id == run_id and event.status in ENDED:
+                return
+    finally:
+        for task in (reading, *listening.values()):
+            task.cancel()
+        await asyncio.gather(reading, *listening.values(), return_exceptions=True)
+
+
+class _Tree:
+    """The runs that are watched; it grows as they start others."""
+
+    def __init__(self, run_id: str, agents: dict[str, str]) -> None:
+        self.root = run_id
+        self.agents = agents
+
+    def holds(self, change: Change) -> bool:
+        record = change.record
+        if isinstance(record, Run):
+            if record.parent_run_id in self.agents or record.id == self.root:
+                self.agents[record.id] = record.agent
+            return record.id in self.agents
+        return getattr(record, "run_id", None) in self.agents
+
+
+async def _beginning(tx: Snapshot, run_id: str) -> tuple[int, dict[str, str]]:
+    """The position before the run's first change that the journal still has, and the run with those under it."""
+    run = await store.the_run(tx, run_id)
+    reach = await edges(tx)
+    ((first,),) = await tx.rows(store.FIRST_CHANGE, run_id=run_id)
+    names = {run.id: run.agent}
+    for each in await tx.find(store.OF_TREE, root_id=run.root_id):
+        if each.parent_run_id in names:
+            names[each.id] = each.agent
+    return max((first or reach.last + 2) - 2, reach.oldest - 1), names
+
+
+async def _read(database: Database, scope: Scope, tree: _Tree, after: int, queue: "asyncio.Queue[RunEvent | None]") -> None:
+    try:
+        async for change in Follower(database, after=after, scope=scope, collections=COLLECTIONS):
+            if tree.holds(change) and (event := event_of(change, tree.agents)) is not None:
+                await queue.put(event)
+    finally:
+        if not queue.full():
+            queue.put_nowait(None)
+
+
+async def _hear(database: Database, scope: Scope, run_id: str, queue: "asyncio.Queue[RunEvent | None]") -> None:
+    """Text on its way. What was said before this reader came is asked for."""
+    with database.bus.listen(stream_topic(scope.tenant, run_id)) as listener:
+        database.bus.publish(asking_topic(scope.tenant, run_id))
+        while True:
+            for payload in await listener.wait():
+                piece = msgspec.json.decode(payload, type=Piece)
+                kind: EventKind = "withdrawn" if piece.kind == "withdrawn" else "text"
+                if piece.kind != "done":
+                    await queue.put(
+                        RunEvent(kind=kind, run_id=run_id, stream_id=piece.stream_id, offset=piece.offset, text=piece.text)
+                    )
+
+
+def event_of(change: Change, agents: dict[str, str]) -> RunEvent | None:
+    """A change of a run's rows in the words of those who watch."""
+    record = change.record
+    if isinstance(record, Run):
+        before = change.before
+        if isinstance(before, Run) and before.status == record.status:
+            return None
+        return RunEvent(
+            kind="status",
+            run_id=record.id,
+            agent=record.agent,
+            seq=change.seq,
+            status=record.status,
+            result=record.result,
+            error=record.error,
+            parent_run_id=record.parent_run_id,
+            tokens_used=record.tokens_used,
+            step=record.step,
+        )
+    agent = agents.get(getattr(record, "run_id", ""), "")
+    if isinstance(record, RunMessage):
+        if record.role in ("system", "tool"):
+            return None
+        return RunEvent(
+            kind="message",
+            run_id=record.run_id,
+            agent=agent,
+            seq=change.seq,
+            role=record.role,
+            text=record.content,
+            stream_id=record.stream_id,
+            step=record.step,
+        )
+    if isinstance(record, ToolCall):
+        return _of_call(record, agent, change)
+    if isinstance(record, Wait) and change.event == "create" and record.kind != "child":
+        return RunEvent(
+            kind="wait",
+            run_id=record.run_id,
+            agent=agent,
+            seq=change.seq,
+            question=record.question,
+            wait_id=record.id,
+            call_id=record.call_id,
+        )
+    return None
+
+
+def _of_call(call: ToolCall, agent: str, change: Change) -> RunEvent:
+    settled = call.settled_pos is not None
+    return RunEvent(
+        kind="result" if settled else "call",
+        run_id=call.run_id,
+        agent=agent,
+        seq=change.seq,
+        call_id=call.id,
+        tool=call.tool_name,
+        args=call.args,
+        status=call.status,
+        result=call.result,
+        error=call.error,
+        step=call.step,
+    )

@@ -1,0 +1,108 @@
+"""What may be asked of runs: one with what it waits for, lists, the whole tree, its log, the inbox."""
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+from stigmergy.errors import NotFound
+from stigmergy.kernel.history import EVERYTHING
+from stigmergy.kernel.transaction import Snapshot
+from stigmergy.runs import store
+from stigmergy.runs.model import Checkpoint, JsonObject, Run, RunMessage, Task, Thought, ToolCall, Wait
+from stigmergy.runs.notebook import variables
+from stigmergy.runs.waits import wait_state
+
+
+class RunView(msgspec.Struct, frozen=True):
+    """A run as it is shown: with its variables, and what it waits for in the form that other programs know."""
+
+    run: Run
+    variables: JsonObject
+    wait_state: JsonObject | None
+
+
+class Page(NamedTuple):
+    items: list[Any]
+    next: int | None
+
+
+async def view(tx: Snapshot, id: str) -> RunView:
+    run = await store.the_run(tx, id)
+    waits: list[Wait] = []
+    if run.status in ("waiting_tool", "waiting_reply"):
+        open_ = await tx.find(store.WAITS_OF_RUN, run_id=id)
+        if open_:
+            waits = await tx.find(store.WAITS_OF_CALL, run_id=id, call_id=open_[0].call_id)
+    held = variables(await tx.find(store.VARIABLES_OF, run_id=id)) if run.step else {}
+    return RunView(run, held, wait_state(waits))
+
+
+async def runs(
+    tx: Snapshot, *, agent: str | None = None, status: str | None = None, below: int | None = None, limit: int = 50
+) -> Page:
+    """The newest changed first."""
+    under = EVERYTHING if below is None else below
+    if agent is not None:
+        found = await tx.find(store.OF_AGENT, agent=agent, status=status, below=under, limit=limit)
+    elif status is not None:
+        found = await tx.find(store.OF_STATUS, status=status, below=under, limit=limit)
+    else:
+        found = await tx.find(store.NEWEST_RUNS, below=under, limit=limit)
+    return Page(found, found[-1].seq if len(found) == limit else None)
+
+
+class Node(msgspec.Struct, frozen=True):
+    """A run and the runs that it started."""
+
+    run: Run
+    children: "list[Node]"
+
+
+async def tree(tx: Snapshot, id: str) -> Node:
+    """The whole tree that a run is in, read in one query."""
+    run = await store.the_run(tx, id)
+    found = await tx.find(store.OF_TREE, root_id=run.root_id)
+    nodes = {each.id: Node(each, []) for each in found}
+    for each in found:
+        if each.parent_run_id in nodes:
+            nodes[each.parent_run_id].children.append(nodes[each.id])
+    return nodes[run.root_id]
+
+
+async def messages(tx: Snapshot, id: str, *, after: int = 0, limit: int = 200) -> list[RunMessage]:
+    await store.the_run(tx, id)
+    return await tx.find(store.MESSAGES_FROM, run_id=id, after=after, upto=EVERYTHING, limit=limit)
+
+
+async def calls(tx: Snapshot, id: str, *, from_step: int = 0) -> list[ToolCall]:
+    await store.the_run(tx, id)
+    return await tx.find(store.CALLS_FROM, run_id=id, step=from_step)
+
+
+async def thoughts(tx: Snapshot, id: str, *, after: int = 0, limit: int = 200) -> list[Thought]:
+    await store.the_run(tx, id)
+    return await tx.find(store.THOUGHTS_OF, run_id=id, after=after, limit=limit)
+
+
+async def checkpoints(tx: Snapshot, id: str) -> list[Checkpoint]:
+    await store.the_run(tx, id)
+    return await tx.find(store.CHECKPOINTS_OF, run_id=id)
+
+
+async def inbox(tx: Snapshot, *, for_entity: str | None = None, after: int = 0, limit: int = 50) -> list[Wait]:
+    """Every question, approval and client's tool that waits: for somebody, or for all."""
+    return await tx.find(store.INBOX, for_entity=for_entity, after=after, limit=limit)
+
+
+async def task(tx: Snapshot, id: str) -> Task:
+    found = await tx.get(Task, id)
+    if found is None:
+        raise NotFound(f"no task {id}")
+    return found
+
+
+async def tasks(tx: Snapshot, *, space_id: str | None = None, below: int | None = None, limit: int = 50) -> Page:
+    if space_id is not None:
+        return Page(await tx.find(store.TASKS_OF_SPACE, space_id=space_id, limit=limit), None)
+    found = await tx.find(store.NEWEST_TASKS, below=EVERYTHING if below is None else below, limit=limit)
+    return Page(found, found[-1].seq if len(found) == limit else None)
