@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from stigmergy.kernel import rules
 from stigmergy.kernel.database import Database
 from stigmergy.kernel.feed import read_page
 from stigmergy.kernel.journal import Change
@@ -85,6 +86,20 @@ async def test_a_loop_of_rules_stops_at_the_depth_limit_with_one_diagnostic(stor
     assert [c.seq for c in journal] == list(range(1, len(journal) + 1))
     await store.write(add, "again", ["a"])
     assert len(await changes(store)) > len(journal) + 30
+
+
+async def test_rules_that_multiply_stop_at_a_bound_with_one_diagnostic_each(
+    store: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rules, "MOST_FIRINGS", 50)
+    store.rules.start_with("answer", answer_it)
+    for id in ("a", "b"):
+        await store.write(put_rule, rule(id, kind="answer"))
+    await store.write(add)
+    journal = await changes(store)
+    assert sum(change.collection == "notes" for change in journal) == 1 + 2 + 50
+    found = [change.record for change in journal if isinstance(change.record, Diagnostic)]
+    assert sorted((each.kind, each.rule) for each in found) == [("firing_limit", "a"), ("firing_limit", "b")]
 
 
 async def test_a_condition_that_cannot_answer_is_one_diagnostic_and_no_firing(store: Database) -> None:

@@ -146,12 +146,17 @@ def _check_names(subscriptions: Sequence[Subscription]) -> None:
             seen.add(each.as_)
 
 
+def tags_shared(pattern: str, tags: Sequence[str]) -> list[str]:
+    """The tags that a pattern names, which may end in `*`."""
+    return [tag for tag in tags if tag == pattern or (pattern.endswith("*") and tag.startswith(pattern[:-1]))]
+
+
 def in_scope(subscription: Subscription, trigger_tags: Sequence[str]) -> Selector | None:
     """The selector, narrowed to the trigger's own tags of these patterns. None when the trigger has none of one: then nothing
     is in scope."""
     tags: list[str] = list(subscription.selector.all_tags or ())
     for pattern in subscription.same_tags:
-        same = [tag for tag in trigger_tags if tag == pattern or (pattern.endswith("*") and tag.startswith(pattern[:-1]))]
+        same = tags_shared(pattern, trigger_tags)
         if not same:
             return None
         tags += same

@@ -22,6 +22,9 @@ from stigmergy.kernel.subjects import Subject
 from stigmergy.kernel.transaction import RuleVersions, Transaction
 
 MAX_DEPTH = 32
+# What one unit may set off beyond what its own changes do: rules that each start several others would else grow without bound
+# long before a chain of them is deep.
+MOST_FIRINGS = 5_000
 
 
 class Rule(Record, frozen=True, kw_only=True):
@@ -120,7 +123,12 @@ class RuleBook:
 
     async def _start(self, tx: Transaction, rule: Rule, change: Change) -> None:
         starter = self._starters.get(rule.kind)
-        if change.depth >= rule.max_depth:
+        if change.depth > tx.scope.depth:
+            tx.further_firings += 1
+        if tx.further_firings > MOST_FIRINGS:
+            message = f"one write set off more than {MOST_FIRINGS:,} others, directly and by their own rules; here that ends"
+            await report(tx, rule, change, "firing_limit", message)
+        elif change.depth >= rule.max_depth:
             message = f"a chain of {change.depth} causes ends here, where the rule {rule.id} would have made it longer"
             await report(tx, rule, change, "depth_limit", message, once_per=f"{change.seq}")
         elif starter is None:

@@ -84,6 +84,7 @@ class Transaction(Snapshot):
         self.depth = scope.depth
         self.changes: list[Change] = []
         self.topics: set[str] = set()
+        self.further_firings = 0
         self.reused: list[tuple[str, str]] = []
         self._issued: set[str] = set()
         self._erased: dict[tuple[str, str], int] = {}
