@@ -33,6 +33,9 @@ from stigmergy.kernel.timers import TimerLoop
 from stigmergy.kernel.transaction import Scope
 from stigmergy.net import reach_of
 from stigmergy.settings import Settings
+from stigmergy.spaces import effects as spaces_effects
+from stigmergy.spaces.namespace import Spaces
+from stigmergy.spaces.posting import POSTING, post_for_change
 from stigmergy.telemetry import Telemetry, open_telemetry
 from stigmergy.triggers.commands import start_delivery
 from stigmergy.triggers.declaring import Declaring
@@ -42,9 +45,9 @@ from stigmergy.triggers.namespace import Deliveries, Triggers
 from stigmergy.triggers.running import Delivering
 
 # What a firing writes, by the kind of its rule.
-STARTERS: dict[str, Starter] = {"webhook": start_delivery, "handler": start_delivery}
+STARTERS: dict[str, Starter] = {"webhook": start_delivery, "handler": start_delivery, POSTING: post_for_change}
 # What the timers of each part do when they are due.
-EFFECTS = {breadcrumb_commands.EXPIRY: breadcrumb_commands.expire, **running.EFFECTS}
+EFFECTS = {breadcrumb_commands.EXPIRY: breadcrumb_commands.expire, **running.EFFECTS, **spaces_effects.EFFECTS}
 
 
 def rule_book() -> RuleBook:
@@ -138,6 +141,16 @@ class App(Declaring):
     @property
     def agents(self) -> Agents:
         return Agents(self.database, self.scope)
+
+    @property
+    def spaces(self) -> Spaces:
+        return Spaces(self.database, self.scope)
+
+    def spaces_of(self, entity: str, *, tenant: str | None = None) -> Spaces:
+        """The spaces as somebody else sees them, and speaks in them."""
+        own = self.scope
+        scope = Scope(check_tenant(tenant) if tenant is not None else own.tenant, entity, own.cause, own.depth)
+        return Spaces(self.database, scope)
 
     async def ask(self, agent: Agent | str, question: str, *, timeout: float | None = None) -> Any:
         """Start a run and wait for its answer."""

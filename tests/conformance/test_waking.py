@@ -13,7 +13,7 @@ from stigmergy.kernel.transaction import Scope, Transaction
 from stigmergy.runs import waits
 from stigmergy.runs.commands import Start, start_run
 from stigmergy.runs.endings import end_run
-from stigmergy.runs.model import Run, ToolCall, Wait
+from stigmergy.runs.model import Run, RunMessage, ToolCall, Wait
 from stigmergy.runs.store import locked_run
 from stigmergy.runs.tools import Party, Waiting
 from stigmergy.spaces import commands
@@ -225,10 +225,16 @@ async def test_or_it_is_heard_by_the_run_that_is_on(store: Database) -> None:
     await store.write(say, "mia", space.id, "one")
     second = await store.write(say, "mia", space.id, "two")
     assert (second.wakes, await woken(store, A)) == ([], [1])
+    (run,) = await store.read(runs_of, "ada")
+    heard = [change.record for change in await whole_journal(store) if change.collection == "run_messages"]
+    assert [each.content for each in heard if isinstance(each, RunMessage) and each.run_id == run.id] == [
+        f"{run.cause.message_id} mia: one\nsenderExpectsReply: true",
+        f"[NEW] {second.id} mia: two",
+    ]
 
 
-@pytest.mark.parametrize("status", ["completed", "failed"])
-async def test_and_it_is_not_lost_when_that_run_ends_without_having_heard_it(store: Database, status: str) -> None:
+@pytest.mark.parametrize("status", ["canceled", "failed"])
+async def test_and_it_is_not_lost_when_that_run_fails_without_having_thought_about_it(store: Database, status: str) -> None:
     await store.write(add_agents, "ada", second_message="same_run")
     space = await store.write(space_of, "mia", A)
     await store.write(say, "mia", space.id, "one")

@@ -4,9 +4,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar
 
+from stigmergy.agents.gateway import call_gateway
 from stigmergy.agents.model import JsonObject, ToolSpec
 from stigmergy.agents.models.port import Asked
 from stigmergy.agents.tools import ToolContext
+from stigmergy.engine import showing
 from stigmergy.engine.approvals import asks_first, decide, error_pause
 from stigmergy.engine.calls import UNKNOWN_OUTCOME, Make, Outcome, attempt
 from stigmergy.engine.hooks import AskFirst, Did, Refuse, through
@@ -70,7 +72,7 @@ class Performer:
         await self._perform(call, spec, args, approved=approval is not None)
 
     async def _begin(self, call: ToolCall, args: Any) -> ToolCall:
-        begun = await self._write(steps.start_call, call, args)
+        begun = await self._write(showing.start_call, call, args, self._live.run, self._box.specs.get(call.tool_name))
         self._mine.add(begun.id)
         self._live.changed(begun)
         return begun
@@ -100,7 +102,10 @@ class Performer:
         await self._settle(call, outcome, did)
 
     def _maker(self, spec: ToolSpec, args: JsonObject, context: ToolContext) -> Make:
-        tool = self._runtime.code.tools.get(spec.shape)
+        runtime = self._runtime
+        if spec.execution_type == "gateway":
+            return lambda: call_gateway(spec, args, runtime.secrets, runtime.reach)
+        tool = runtime.code.tools.get(spec.shape)
         if tool is None:
             raise Invalid(f"the function of {spec.name} is not in this process; start a worker that has it", code="unknown_tool")
         return lambda: tool.call(args, context)
@@ -125,6 +130,8 @@ class Performer:
             called = await self._write(steps.call_builtin, self._live.definition, call, unit, args, thoughts=_recorded(did))
         except Invalid as fault:
             return await self._settle(call, Outcome(error=str(fault)), did)
+        # in another space the prompt says other things
+        self._live.stale = self._live.stale or called.run.active_space_id != self._live.run.active_space_id
         self._live.run = called.run
         if called.settled is not None:
             self._live.settled(called.settled)
@@ -147,10 +154,11 @@ class Performer:
         if outcome.error is not None and live.definition.approval.on_error:
             pause = error_pause(live.run, live.definition, call.tool_name, outcome.error)
         recorded = await self._write(
-            steps.record_result,
+            showing.record_result,
             live.run,
             call,
             "success" if outcome.error is None else "failed",
+            self._box.specs.get(call.tool_name),
             result=outcome.result,
             error=outcome.error,
             duration_ms=outcome.duration_ms,

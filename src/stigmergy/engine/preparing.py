@@ -12,7 +12,7 @@ from stigmergy.engine.answers import with_output
 from stigmergy.engine.assembling import gather_for
 from stigmergy.engine.prompt import Block
 from stigmergy.engine.runtime import Runtime
-from stigmergy.engine.toolbox import Toolbox
+from stigmergy.engine.toolbox import Toolbox, is_in_conversation
 from stigmergy.errors import StigmergyError
 from stigmergy.kernel.blocks import get_block
 from stigmergy.kernel.leases import Claim
@@ -34,7 +34,8 @@ async def prepare(runtime: Runtime, loaded: Loaded, worker: str, claim: Claim, s
     """Everything but the log. `StigmergyError` when the run cannot go on, in a sentence that becomes its reason."""
     definition = loaded.definition
     model = runtime.model_of(definition)
-    box = Toolbox(definition, runtime.builtins, await runtime.toolsets(definition))
+    more = await runtime.toolsets(definition)
+    box = Toolbox(definition, runtime.builtins, more, in_conversation=is_in_conversation(loaded.run))
     if FINAL_ANSWER in box.specs:
         box.specs[FINAL_ANSWER] = with_output(definition, box.specs[FINAL_ANSWER])
     run = await gather_for(runtime.database, runtime.searcher, loaded.run, definition, worker, claim, scope)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from stigmergy.agents.gateway import secrets_from
 from stigmergy.agents.model import Definition, JsonObject, ToolSpec
 from stigmergy.agents.models.named import named_model
 from stigmergy.agents.models.port import Model, Reply
@@ -11,13 +12,17 @@ from stigmergy.breadcrumbs.search import Searcher
 from stigmergy.engine.code import DIRECT, Code
 from stigmergy.engine.direct import DirectModel
 from stigmergy.engine.streaming import Stream
+from stigmergy.engine.toolbox import is_in_conversation
 from stigmergy.kernel.clock import Clock
 from stigmergy.kernel.database import Database
 from stigmergy.kernel.transaction import Scope
+from stigmergy.net import reach_of
 from stigmergy.runs import delegation, notebook
 from stigmergy.runs.model import Run
 from stigmergy.runs.tools import Builtin
 from stigmergy.settings import Settings
+from stigmergy.spaces import prompt as spaces_prompt
+from stigmergy.spaces import tools as spaces_tools
 from stigmergy.telemetry import Telemetry
 
 
@@ -36,7 +41,11 @@ class Runtime:
         self.code = code or Code()
         self.settings = settings or Settings()
         self.searcher = searcher
-        self.builtins: Mapping[str, Builtin] = {tool.spec.name: tool for tool in (*delegation.TOOLS, *notebook.TOOLS, *builtins)}
+        ours = (*delegation.TOOLS, *notebook.TOOLS, *spaces_tools.TOOLS, *builtins)
+        self.builtins: Mapping[str, Builtin] = {tool.spec.name: tool for tool in ours}
+        # what gateway tools may know and may call
+        self.secrets = secrets_from()
+        self.reach = reach_of(self.settings)
         self._telemetry = telemetry
 
     async def close(self) -> None:
@@ -58,8 +67,10 @@ class Runtime:
         return []
 
     async def conversation(self, run: Run, definition: Definition, scope: Scope) -> list[str]:
-        """What the prompt says of the conversation that a run is in."""
-        return []
+        """What the prompt says of the conversation that a run is in, and of what its agent keeps."""
+        if not is_in_conversation(run):
+            return []
+        return [block.text for block in await self.database.read(spaces_prompt.blocks, run, scope=scope)]
 
     @contextmanager
     def thinking(self, run: Run, definition: Definition) -> Generator[JsonObject]:

@@ -12,6 +12,7 @@ import msgspec
 
 from stigmergy.agents.models.port import Asked, ModelFailed, Reply
 from stigmergy.agents.tokens import count_tokens
+from stigmergy.engine import showing
 from stigmergy.engine.answers import answer_of
 from stigmergy.engine.approvals import Decision, asks_first, decide, doubts
 from stigmergy.engine.assembling import RequiredMissing
@@ -187,7 +188,7 @@ class Driver:
     async def _record(self, step: Step, stream: Stream) -> bool:
         live = self._live
         try:
-            written = await self._write(steps.write_step, live.run, step, live.pos)
+            written = await self._write(showing.write_step, live.run, step, live.pos, self._box.specs)
         except VersionConflict:  # somebody changed the run meanwhile: what was thought is thought again
             stream.withdraw()
             return await self._reload()

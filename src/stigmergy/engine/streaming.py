@@ -5,34 +5,16 @@ thinking sends the text so far. What was streamed by a step that came to nothing
 """
 
 import asyncio
-from typing import Literal
 
 import msgspec
 
 from stigmergy.kernel.bus import Bus, Listener
 from stigmergy.kernel.ids import new_id
+from stigmergy.runs.pieces import Piece, asking_topic, stream_topic
 
 # How long pieces are gathered before they are sent, and how large one is at the most (PostgreSQL's NOTIFY takes 8,000 bytes).
 GATHER_SECONDS = 0.02
 LARGEST_PIECE = 1_500
-
-
-class Piece(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A part of an answer: `text` stands at `offset` of it. `withdrawn`: forget what came under this id."""
-
-    run_id: str
-    stream_id: str
-    offset: int = 0
-    text: str = ""
-    kind: Literal["text", "withdrawn", "done"] = "text"
-
-
-def stream_topic(tenant: str, run_id: str) -> str:
-    return f"stream/{tenant}/{run_id}"
-
-
-def asking_topic(tenant: str, run_id: str) -> str:
-    return f"stream-asked/{tenant}/{run_id}"
 
 
 class Stream:

@@ -19,9 +19,16 @@ MAX_ARGUMENTS = 1 << 20
 class Toolbox:
     """What one run may call. Scope is decided here, where the tool is run, whatever the prompt said."""
 
-    def __init__(self, definition: Definition, builtins: Mapping[str, Builtin], more: Iterable[ToolSpec] = ()) -> None:
+    def __init__(
+        self,
+        definition: Definition,
+        builtins: Mapping[str, Builtin],
+        more: Iterable[ToolSpec] = (),
+        *,
+        in_conversation: bool = False,
+    ) -> None:
         self.definition = definition
-        self.builtins = {name: builtins[name] for name in _chosen(definition, builtins)}
+        self.builtins = {name: builtins[name] for name in _chosen(definition, builtins, in_conversation)}
         scoped = (tool for tool in definition.tools if not tool.agent_scope or definition.name in tool.agent_scope)
         self.specs = {spec.name: spec for spec in (*(each.spec for each in self.builtins.values()), *scoped, *more)}
 
@@ -72,10 +79,24 @@ def _validator(schema: str) -> jsonschema_rs.Validator:
 # What every agent has unless its definition names the built-in tools that it wants.
 ALWAYS = ("ask_user", "final_answer")
 DELEGATING = ("create_task", "reply_to_task", "reactivate_task")
+CONVERSING = (
+    *("enter_space", "send_message", "send_reply", "read_messages", "get_my_runs", "stop_run"),
+    *(
+        "set_memory",
+        "get_memories",
+        "delete_memory",
+        "set_goal",
+        "get_goals",
+        "delete_goal",
+        "set_plan",
+        "get_plans",
+        "delete_plan",
+    ),
+)
 REMEMBERING = ("write_breadcrumb", "read_breadcrumbs", "search_breadcrumbs")
 
 
-def _chosen(definition: Definition, builtins: Mapping[str, Builtin]) -> list[str]:
+def _chosen(definition: Definition, builtins: Mapping[str, Builtin], in_conversation: bool) -> list[str]:
     if definition.builtin_tools is not None:
         if unknown := [name for name in definition.builtin_tools if name not in builtins]:
             raise Invalid(f"there is no built-in tool {unknown[0]!r}; there are {', '.join(sorted(builtins))}", "builtin_tools")
@@ -85,6 +106,8 @@ def _chosen(definition: Definition, builtins: Mapping[str, Builtin]) -> list[str
         wanted += DELEGATING
     if definition.subscriptions:
         wanted += REMEMBERING
+    if in_conversation:
+        wanted += CONVERSING
     return [name for name in wanted if name in builtins]
 
 

@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 import msgspec
 
-from stigmergy.engine.streaming import Piece, asking_topic, stream_topic
 from stigmergy.errors import NotFound, StigmergyError
 from stigmergy.kernel.database import Database
 from stigmergy.kernel.feed import Follower, edges
@@ -15,6 +14,7 @@ from stigmergy.kernel.transaction import Scope, Snapshot
 from stigmergy.runs import store
 from stigmergy.runs.endings import ended_topic
 from stigmergy.runs.model import ENDED, Run, RunMessage, ToolCall, Wait
+from stigmergy.runs.pieces import Piece, asking_topic, stream_topic
 
 EventKind = Literal["status", "message", "call", "result", "wait", "text", "withdrawn", "child"]
 COLLECTIONS = ("runs", "run_messages", "run_tool_calls", "waits")

@@ -3,6 +3,6 @@
 What a message and the end of a run set off is written with their changes; so whoever uses any of this has all of it.
 """
 
-from stigmergy.spaces import ending, waking
+from stigmergy.spaces import ending, visibility, waking
 
-__all__ = ["ending", "waking"]
+__all__ = ["ending", "visibility", "waking"]

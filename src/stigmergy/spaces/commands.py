@@ -216,26 +216,25 @@ async def post(tx: Transaction, author: str, space_id: str, said: Said, *, run_i
     speaker = roster.by_id[author]
     id = said.id or tx.new_id()
     answered = await answer_reply(tx, space_id=space_id, entity_id=author, entity_name=speaker.name, text=content, message_id=id)
-    await tx.run(NEXT_POS, space_id=space_id)
-    return await tx.insert(
-        SpaceMessage(
-            id=id,
-            space_id=space_id,
-            pos=pos + 1,
-            owner_id=roster.space.owner_id,
-            role=speaker.type,
-            author=author,
-            author_name=speaker.name,
-            content=content,
-            parts=said.parts,
-            metadata=metadata,
-            mentions=mentions,
-            wakes=await woken(tx, roster, author, mentions, answered),
-            run_id=run_id,
-            reply_to=reply_to,
-            stream_id=said.stream_id,
-        )
+    message = SpaceMessage(
+        id=id,
+        space_id=space_id,
+        pos=pos + 1,
+        owner_id=roster.space.owner_id,
+        role=speaker.type,
+        author=author,
+        author_name=speaker.name,
+        content=content,
+        parts=said.parts,
+        metadata=metadata,
+        mentions=mentions,
+        run_id=run_id,
+        reply_to=reply_to,
+        stream_id=said.stream_id,
     )
+    wakes = await woken(tx, roster, message, answered)
+    await tx.run(NEXT_POS, space_id=space_id)
+    return await tx.insert(msgspec.structs.replace(message, wakes=wakes) if wakes else message)
 
 
 async def tell(

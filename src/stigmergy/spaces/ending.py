@@ -1,24 +1,34 @@
-"""What the end of a run means for the space it was in: cursors move, a failure is told, and what nobody heard starts a run.
+"""What the end of a run means for the space it was in: cursors move, a failure is told, what nobody has thought about yet starts
+a run, and a question that it was started for has its answer.
 
-It is found out while the run's last change is written, so whoever ends a run has nothing to remember. Telling takes the space's
+It is found out while the run's last change is written, so whoever ends a run has nothing to remember. Speaking takes the space's
 lock, which comes before a run's; so it is a unit of its own, set off by a timer that is due at once.
 """
 
 from typing import Any
 
-from stigmergy.errors import NotFound
 from stigmergy.kernel.journal import Change
+from stigmergy.kernel.query import Statement
 from stigmergy.kernel.rules import MAX_DEPTH
 from stigmergy.kernel.timers import Timer, set_timer
 from stigmergy.kernel.transaction import Transaction
 from stigmergy.runs.model import ENDED, RUNS, Run
+from stigmergy.spaces.asking import question_ended
 from stigmergy.spaces.commands import tell
-from stigmergy.spaces.history import ANSWERED, WINDOW, mark_seen, shown_pos
-from stigmergy.spaces.model import Roster, Space, SpaceMessage
-from stigmergy.spaces.store import MESSAGES_AFTER, roster_of
-from stigmergy.spaces.waking import addressed, hears_in_same_run, start_for
+from stigmergy.spaces.history import HEARD, mark_seen
+from stigmergy.spaces.model import Space, SpaceMessage
+from stigmergy.spaces.store import roster_of
+from stigmergy.spaces.waking import start_for
 
 TELL = "space.tell"
+
+UNHEARD = Statement(
+    "run_messages.unheard",
+    """SELECT name FROM run_messages WHERE tenant = :tenant AND run_id = :run_id AND role = 'user' AND name LIKE 'space:%'
+         AND pos > (SELECT coalesce(max(m.pos), 0) FROM run_messages m
+                    WHERE m.tenant = :tenant AND m.run_id = :run_id AND m.role = 'assistant')
+       ORDER BY pos DESC LIMIT 1""",
+)
 
 
 async def run_changed(tx: Transaction, change: Change) -> None:
@@ -29,10 +39,11 @@ async def run_changed(tx: Transaction, change: Change) -> None:
         return
     if run.status == "completed":
         await mark_seen(tx, run)
-    elif run.status == "failed" and run.parent_run_id is None:
+    elif run.active_space_id is not None and change.depth < MAX_DEPTH:
+        await _start_for_unheard(tx, change, run)
+    if run.status == "failed" and run.parent_run_id is None:
         await set_timer(tx, TELL, run.id, tx.now)
-    if run.active_space_id is not None and change.depth < MAX_DEPTH:
-        await _start_for_unheard(tx, change, run, run.active_space_id)
+    await question_ended(tx, run)
 
 
 async def tell_failure(tx: Transaction, timer: Timer) -> None:
@@ -43,47 +54,19 @@ async def tell_failure(tx: Transaction, timer: Timer) -> None:
     space_id = run.active_space_id or run.space_id
     if await tx.get(Space, space_id) is None:
         return
-    name = run.agent
     member = (await roster_of(tx, space_id)).by_id.get(run.entity_id)
-    if member is not None:
-        name = member.name
+    name = member.name if member is not None else run.agent
     about = {"run": {"id": run.id, "status": run.status, "agent": run.agent}}
     await tell(tx, space_id, f"{name} could not finish: {(run.error or 'failed')[:1_000]}", run_id=run.id, metadata=about)
 
 
-async def _start_for_unheard(tx: Transaction, change: Change, run: Run, space_id: str) -> None:
-    """An agent that takes what comes meanwhile into the run that is on has not heard what came after its last look: of that
-    the last message starts a run, which sees them all."""
-    if not await hears_in_same_run(tx, run.agent):
-        return
-    after = await _last_look(tx, run, space_id)
-    if after is None:
-        return
-    try:
-        roster = await roster_of(tx, space_id)
-    except NotFound:
-        return
-    missed = await tx.find(MESSAGES_AFTER, space_id=space_id, after=after, limit=10 * WINDOW)
-    if not missed:
-        return
-    answers = {(wait.answer or {}).get("message_id") for wait in await tx.find(ANSWERED, run_id=run.id)}
-    unheard = [each for each in missed if each.id not in answers and _is_for(roster, each, run.entity_id)]
-    if unheard:
-        await start_for(tx, change, unheard[-1], run.entity_id)
-
-
-async def _last_look(tx: Transaction, run: Run, space_id: str) -> int | None:
-    shown = shown_pos(run, space_id)
-    if shown is not None or run.cause.message_id is None:
-        return shown
-    message = await tx.get(SpaceMessage, run.cause.message_id)
-    return message.pos if message is not None and message.space_id == space_id else None
-
-
-def _is_for(roster: Roster, message: SpaceMessage, entity_id: str) -> bool:
-    if message.role not in ("human", "agent") or message.deleted or entity_id in message.wakes:
-        return False
-    return any(member.id == entity_id for member in addressed(roster, message.author, message.mentions))
+async def _start_for_unheard(tx: Transaction, change: Change, run: Run) -> None:
+    """What came while the run was on, and was put into its log after its last thought, was thought about by nobody: of that the
+    last message starts a run of its own."""
+    for (name,) in await tx.rows(UNHEARD, run_id=run.id):
+        message = await tx.get(SpaceMessage, name.removeprefix(HEARD))
+        if message is not None and not message.deleted:
+            await start_for(tx, change, message, run.entity_id)
 
 
 def _after(first: Any, then: Any) -> Any:

@@ -11,7 +11,7 @@ import msgspec
 from stigmergy.agents.store import UnknownAgent, named
 from stigmergy.errors import Conflict, Invalid, NotFound
 from stigmergy.kernel.timers import Timer, cancel_timer, set_timer
-from stigmergy.kernel.transaction import Transaction
+from stigmergy.kernel.transaction import Snapshot, Transaction
 from stigmergy.runs.commands import Start, start_run
 from stigmergy.runs.model import Cause
 from stigmergy.spaces.commands import ensure_space
@@ -44,6 +44,11 @@ async def set_memory(tx: Transaction, entity_id: str, key: str, value: Any, impo
     return await tx.insert(Memory(entity_id=entity_id, key=key, value=value, importance=float(importance)))
 
 
+async def memories_of(tx: Snapshot, entity_id: str, limit: int = 50) -> list[Memory]:
+    """The most important first."""
+    return await tx.find(MEMORIES_OF, entity_id=entity_id, limit=limit)
+
+
 async def delete_memory(tx: Transaction, entity_id: str, key: str) -> None:
     stored = await tx.lock(Memory, entity_id, key)
     if stored is None:
@@ -60,6 +65,11 @@ async def add_goal(tx: Transaction, entity_id: str, text: str, priority: int = 0
     if len(await tx.find(GOALS_OF, entity_id=entity_id, status="open", limit=MOST_GOALS)) >= MOST_GOALS:
         raise Conflict(f"an entity has at most {MOST_GOALS} open goals; end one first")
     return await tx.insert(Goal(id=tx.new_id(), entity_id=entity_id, text=text, priority=priority))
+
+
+async def goals_of(tx: Snapshot, entity_id: str, status: GoalStatus | None = None, limit: int = 100) -> list[Goal]:
+    """The most urgent first."""
+    return await tx.find(GOALS_OF, entity_id=entity_id, status=status, limit=limit)
 
 
 async def change_goal(
@@ -138,6 +148,10 @@ async def add_plan(tx: Transaction, entity_id: str, owner_id: str, what: str, ti
     )
     await set_timer(tx, PLAN, plan.id, due)
     return await tx.insert(plan)
+
+
+async def plans_of(tx: Snapshot, entity_id: str, limit: int = MOST_PLANS) -> list[Plan]:
+    return await tx.find(PLANS_OF, entity_id=entity_id, limit=limit)
 
 
 async def change_plan(

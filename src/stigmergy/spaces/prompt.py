@@ -1,7 +1,8 @@
 """The blocks of a prompt that come from spaces and from what an agent keeps: what changes seldom first, so that the beginning of
 a prompt stays the same from step to step and providers' caches hit.
 
-What an agent writes without a tool is not shown in a space; only what it sends is.
+The message that started a run is what the run hears first, after all of these. What an agent writes without a tool is not shown
+in a space; only what it sends is.
 """
 
 from datetime import UTC, datetime
@@ -9,13 +10,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from stigmergy.agents.model import Definition
 from stigmergy.errors import NotFound
 from stigmergy.kernel.transaction import Snapshot
-from stigmergy.runs import store as runs
-from stigmergy.runs.model import RUNS, JsonObject, Run
-from stigmergy.spaces.history import History, Line, history, looked_at
-from stigmergy.spaces.model import Goal, Member, Memory, Plan, Roster, SpaceMessage
+from stigmergy.runs.model import RUNS, Run
+from stigmergy.spaces.history import History, Line, history, line_text
+from stigmergy.spaces.model import Goal, Member, Memory, Plan, Roster
 from stigmergy.spaces.store import GOALS_OF, JOINED, MEMORIES_OF, PLANS_OF
 
 # How many of each a prompt has.
@@ -24,8 +23,7 @@ GOALS = 20
 PLANS = 20
 SPACES = 20
 RUNS_SHOWN = 10
-# Characters of one message, and of one memory's value.
-LONGEST_LINE = 4_000
+# Characters of one memory's value.
 LONGEST_VALUE = 500
 
 OTHER_RUNS = RUNS.query(
@@ -40,14 +38,8 @@ class Block(NamedTuple):
     text: str
 
 
-class Blocks(NamedTuple):
-    """What a prompt gets from here, and the run's metadata once a step was made with it."""
-
-    blocks: list[Block]
-    metadata: JsonObject
-
-
-async def blocks(tx: Snapshot, run: Run, definition: Definition) -> Blocks:
+async def blocks(tx: Snapshot, run: Run) -> list[Block]:
+    """In this order; those that have nothing to say are left out."""
     me = run.entity_id
     found = [
         Block("goals", _goals(await tx.find(GOALS_OF, entity_id=me, status="open", limit=GOALS))),
@@ -55,23 +47,19 @@ async def blocks(tx: Snapshot, run: Run, definition: Definition) -> Blocks:
         Block("plans", _plans([plan for plan in await tx.find(PLANS_OF, entity_id=me, limit=PLANS) if plan.enabled])),
         Block("my_spaces", await _spaces(tx, me)),
     ]
-    seen = await _active(tx, run, definition)
-    metadata = run.metadata
+    seen = await _active(tx, run)
     if seen is not None:
-        metadata = looked_at(run, seen.roster.space.id, seen.last)
         found.append(Block("active_space", _active_space(seen.roster, me)))
         found.append(Block("history", _history(seen.lines)))
     found.append(Block("other_runs", _other_runs(await tx.find(OTHER_RUNS, agent=run.agent, run_id=run.id, limit=RUNS_SHOWN))))
-    if run.cause.message_id is not None:
-        found.append(Block("trigger", await _trigger(tx, run)))
-    return Blocks([block for block in found if block.text], metadata)
+    return [block for block in found if block.text]
 
 
-async def _active(tx: Snapshot, run: Run, definition: Definition) -> History | None:
+async def _active(tx: Snapshot, run: Run) -> History | None:
     if run.active_space_id is None:
         return None
     try:
-        seen = await history(tx, run, definition, run.active_space_id)
+        seen = await history(tx, run, run.active_space_id)
     except NotFound:
         return None  # it was deleted meanwhile
     return seen if run.entity_id in seen.roster.by_id else None
@@ -122,21 +110,6 @@ def _history(lines: list[Line]) -> str:
     return _list("What was said there last, oldest first:", [line_text(line) for line in lines])
 
 
-def line_text(line: Line) -> str:
-    mark = f"[{line.mark}]{' [TRIGGER]' if line.is_trigger else ''}"
-    return f"{mark} {message_text(line.message)}"
-
-
-def message_text(message: SpaceMessage) -> str:
-    """A message in one line of a prompt: its id, who said it, and what."""
-    reply = f" in reply to {message.reply_to}" if message.reply_to is not None else ""
-    said = "(deleted)" if message.deleted else message.content
-    if len(said) > LONGEST_LINE:
-        said = f"{said[:LONGEST_LINE]} … ({len(said):,} characters in all)"
-    role = "" if message.role in ("human", "agent") else f" ({message.role})"
-    return f"{message.id} {message.author_name}{role}{reply}: {said}"
-
-
 def _other_runs(others: list[Run]) -> str:
     return _list(
         "Other runs of yours that are under way:",
@@ -148,22 +121,6 @@ def _because(run: Run) -> str:
     of = f" {run.cause.message_id}" if run.cause.message_id is not None else ""
     where = f" in the space {run.active_space_id}" if run.active_space_id is not None else ""
     return f"{run.cause.kind}{of}{where}"
-
-
-async def _trigger(tx: Snapshot, run: Run) -> str:
-    message = await tx.get(SpaceMessage, run.cause.message_id or "")
-    if message is None:
-        return ""
-    expects = await expects_reply(tx, run, message)
-    return f"You are here because of this message:\n{message_text(message)}\nsenderExpectsReply: {'true' if expects else 'false'}"
-
-
-async def expects_reply(tx: Snapshot, run: Run, message: SpaceMessage) -> bool:
-    """Whether whoever said it waits for an answer: an agent says so by waiting, a person always does."""
-    if message.role != "agent":
-        return message.role == "human"
-    waits = await tx.find(runs.WAITS_OF_PARTY, party=run.entity_id, kind="reply", space_id=message.space_id)
-    return any(wait.message_id == message.id for wait in waits)
 
 
 def _list(title: str, lines: list[str]) -> str:

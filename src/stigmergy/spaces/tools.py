@@ -14,12 +14,13 @@ from stigmergy.runs.endings import cancel_run
 from stigmergy.runs.model import JsonObject, Run
 from stigmergy.runs.store import locked_run
 from stigmergy.runs.tools import Acting, Builtin, Done, Outcome, Party, Refused, Unit, Waiting, builtin
-from stigmergy.spaces import commands, keeping, queries
+from stigmergy.spaces import asking, commands, keeping, queries
 from stigmergy.spaces.commands import Said
+from stigmergy.spaces.history import entered, message_text
 from stigmergy.spaces.keeping import Timing
 from stigmergy.spaces.mentions import find_mentions
 from stigmergy.spaces.model import GoalStatus, Member, Memory, Roster, Space, SpaceMessage
-from stigmergy.spaces.prompt import OTHER_RUNS, message_text
+from stigmergy.spaces.prompt import OTHER_RUNS
 from stigmergy.spaces.store import AFTER_ALL, GOALS_OF, JOINED, MEMORIES_OF, PLANS_OF, roster_of
 
 REPLY_TIMEOUT_MS = 300_000
@@ -111,7 +112,7 @@ async def enter_space(tx: Transaction, acting: Acting, args: Arguments) -> Outco
         return Refused(f"you are in no space {args['space'][:100]!r}; yours are: {mine}")
     run = await locked_run(tx, acting.run.id)
     if run.active_space_id != space.id:
-        await tx.update(run, active_space_id=space.id)
+        await tx.update(run, active_space_id=space.id, metadata=await entered(tx, run, space.id))
     roster = await roster_of(tx, space.id)
     return Done({"space_id": space.id, "name": space.name, "members": [member.name for member in roster.members]})
 
@@ -294,6 +295,7 @@ def _tool(name: str, description: str, args: type[msgspec.Struct], unit: Unit) -
 
 
 TOOLS: tuple[Builtin, ...] = (
+    *asking.TOOLS,
     _tool("enter_space", "Go into one of your spaces; what you send from now on is said there.", EnterSpace, enter_space),
     _tool("send_message", "Say something in the space that you are in.", SendMessage, send_message),
     _tool("send_reply", "Answer a message in the space that you are in.", SendReply, send_reply),

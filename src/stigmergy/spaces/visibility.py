@@ -2,7 +2,8 @@
 
 `visible`: the call, then its result. `result-only`: the result alone. `hidden`: nothing. The tool's `display` may only show
 less: `showInput: false` leaves out the arguments, `showOutput: false` the result. Such a message names nobody, wakes nobody and
-answers nobody. Call these before the run is locked: a space is locked before a run.
+answers nobody. Call these before the run is locked: a space is locked before a run. What a client answers is shown by a timer
+that is due at once, since its answer locks the run alone.
 """
 
 import logging
@@ -11,15 +12,19 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from stigmergy.agents.model import ToolSpec
+from stigmergy.agents.store import pinned
 from stigmergy.errors import NotFound
+from stigmergy.kernel.journal import Change
+from stigmergy.kernel.timers import Timer, set_timer
 from stigmergy.kernel.transaction import Transaction
-from stigmergy.runs.model import JsonObject, Run
+from stigmergy.runs.model import TOOL_CALLS, JsonObject, Run, ToolCall
 from stigmergy.spaces.commands import tell
 from stigmergy.spaces.model import SpaceMessage
 from stigmergy.spaces.store import roster_of
 
 # Characters of a tool's result that a space shows; the whole is in the run.
 LONGEST_SHOWN = 4_000
+SHOW = "space.show"
 
 log = logging.getLogger(__name__)
 
@@ -85,3 +90,26 @@ async def _say(
 def _clipped(result: Any) -> Any:
     text = result if isinstance(result, str) else msgspec.json.encode(result).decode()
     return result if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]} … ({len(text):,} characters in all)"
+
+
+async def call_changed(tx: Transaction, change: Change) -> None:
+    """A client's answer is there."""
+    call, before = change.record, change.before
+    if not isinstance(call, ToolCall) or call.execution_type != "client" or call.visibility == "hidden":
+        return
+    if call.settled_pos is not None and isinstance(before, ToolCall) and before.settled_pos is None:
+        await set_timer(tx, SHOW, change.id, tx.now)
+
+
+async def show_answer(tx: Transaction, timer: Timer) -> None:
+    """The timer's effect."""
+    run_id, _, call_id = timer.id.partition("/")
+    run, call = await tx.get(Run, run_id), await tx.get(ToolCall, run_id, call_id)
+    if run is None or call is None:
+        return
+    spec = (await pinned(tx, run.agent, run.agent_version, shared=run.agent_shared)).tool(call.tool_name)
+    if spec is not None:
+        await show_result(tx, run, spec, call, result=call.result, error=call.error)
+
+
+TOOL_CALLS.derive = call_changed

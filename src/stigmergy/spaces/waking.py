@@ -13,8 +13,9 @@ from stigmergy.kernel.query import Statement
 from stigmergy.kernel.rules import MAX_DEPTH, Diagnostic
 from stigmergy.kernel.transaction import Transaction
 from stigmergy.runs import store as runs
-from stigmergy.runs.commands import Start, start_run
+from stigmergy.runs.commands import Start, hear, start_run
 from stigmergy.runs.model import ENDED, RUNS, Cause, Run
+from stigmergy.spaces.history import heard_as, looked_at, message_text
 from stigmergy.spaces.model import AGENT, SPACE_MESSAGES, Member, Roster, SpaceMessage
 
 # A definition that says this hears what comes while it runs in that run. (In a text inside of it the quotes are escaped.)
@@ -39,28 +40,28 @@ def addressed(roster: Roster, author: str, mentions: Sequence[str]) -> list[Memb
     return [member for member in others if member.type == "agent" and member.id in mentions]
 
 
-async def woken(tx: Transaction, roster: Roster, author: str, mentions: Sequence[str], answered: Sequence[str]) -> list[str]:
-    """The agents among them for which a run is to start. `answered` are the runs that had waited for this message."""
-    found = addressed(roster, author, mentions)
+async def woken(tx: Transaction, roster: Roster, message: SpaceMessage, answered: Sequence[str]) -> list[str]:
+    """The agents among them for which a run is to start. `answered` are the runs that had waited for this message. An agent that
+    is at work here and hears what comes meanwhile in that run has heard it."""
+    found = addressed(roster, message.author, message.mentions)
     if found and answered:
         waited = {run.entity_id for id in answered if (run := await tx.get(Run, id)) is not None}
         found = [member for member in found if member.id not in waited]
-    return [member.id for member in found if not await _hears_it_already(tx, roster.space.id, member)]
+    return [member.id for member in found if not await _hears_it(tx, member, message)]
 
 
-async def _hears_it_already(tx: Transaction, space_id: str, member: Member) -> bool:
-    """Whether the agent is at work in this space, and takes what comes meanwhile into that run. The run is locked: it cannot
-    end between this and the message."""
+async def _hears_it(tx: Transaction, member: Member, message: SpaceMessage) -> bool:
     name = member.id.removeprefix(AGENT)
-    if not await hears_in_same_run(tx, name):
+    if not await _hears_in_same_run(tx, name):
         return False
-    for run in await tx.find(BUSY, agent=name, space_id=space_id):
+    for run in await tx.find(BUSY, agent=name, space_id=message.space_id):
         if (await runs.locked_run(tx, run.id)).status not in ENDED:
+            await hear(tx, run.id, f"[NEW] {message_text(message)}", name=heard_as(message.id))
             return True
     return False
 
 
-async def hears_in_same_run(tx: Transaction, agent: str) -> bool:
+async def _hears_in_same_run(tx: Transaction, agent: str) -> bool:
     rows = await tx.rows(READ_DEFINITION, name=agent)
     return bool(rows) and SAME_RUN in rows[0][0]
 
@@ -86,17 +87,28 @@ async def start_for(tx: Transaction, change: Change, message: SpaceMessage, enti
         agent = entity_id.removeprefix(AGENT)
         start = Start(
             agent=agent,
+            instruction=await _trigger(tx, message, entity_id),
             owner_id=message.owner_id,
             space_id=message.space_id,
             active_space_id=message.space_id,
             cause=Cause("mention" if entity_id in message.mentions else "direct", change.seq, message.id),
             cause_key=cause_key(message.id, agent),
+            metadata=looked_at({}, message.space_id, message.pos, message.id),
         )
         try:
             await start_run(tx, start)
         except UnknownAgent as error:
             # what was said is said, whoever is not there to hear it
             await _report(tx, change, "unknown_agent", str(error), agent)
+
+
+async def _trigger(tx: Transaction, message: SpaceMessage, entity_id: str) -> str:
+    """What the run hears first. An agent says by waiting that it expects a reply; a person always does."""
+    expects = message.role == "human"
+    if message.role == "agent":
+        waits = await tx.find(runs.WAITS_OF_PARTY, party=entity_id, kind="reply", space_id=message.space_id)
+        expects = any(wait.message_id == message.id for wait in waits)
+    return f"{message_text(message)}\nsenderExpectsReply: {'true' if expects else 'false'}"
 
 
 def cause_key(message_id: str, agent: str) -> str:

@@ -31,8 +31,7 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One canonical message. `tool_calls` are an assistant's, `tool_call_id` and `name` a tool's; `kept` is what came with the
-    assistant's reply."""
+    """One canonical message. `tool_calls` are an assistant's, `tool_call_id` and `name` a tool's."""
 
     role: Literal["system", "user", "assistant", "tool"]
     content: str
@@ -40,7 +39,6 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     tool_calls: tuple[Asked, ...] = ()
     tool_call_id: str | None = None
     name: str | None = None
-    kept: JsonObject | None = None
 
 
 class ToolShown(msgspec.Struct, frozen=True):
@@ -69,8 +67,7 @@ class Thinking(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a model answered. Tokens are the provider's own count; None where it gave none. `kept` is what the provider wants to
-    see again with this message, such as its signed thoughts: to be stored as it is, and given back as the message's `kept`."""
+    """What a model answered. Tokens are the provider's own count; None where it gave none."""
 
     text: str = ""
     tool_calls: tuple[Asked, ...] = ()
@@ -80,7 +77,6 @@ class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
     cached_tokens: int = 0
     cost: float | None = None
     model: str | None = None
-    kept: JsonObject | None = None
 
 
 OnText = Callable[[str], None]

@@ -113,8 +113,6 @@ def _known_later(kind: str) -> bool:
 
     try:
         infer_provider_class(kind)
-    except ValueError:
+    except (ValueError, ImportError):
         return False
-    except ImportError:  # known, and the first request says what is missing
-        return True
     return True
