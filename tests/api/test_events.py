@@ -74,6 +74,15 @@ def test_any_text_comes_through_as_it_is(server: Server) -> None:
     assert (first["context"], first["tags"], second["context"]) == ({text: text}, [text], {"after": 1})
 
 
+def test_contexts_as_they_were_written_are_for_operators(guarded: Server) -> None:
+    owner = guarded.client_of("mia", "read", "write")
+    make(owner, context={"n": 1, "secret": "s"}, llm_hints={"exclude": ["secret"]})
+    assert owner.get("/v1/events", params={"view": "full", "after": "0"}).status_code == 403
+    operator = guarded.client_of("ops")
+    assert events(operator, 1, collection="breadcrumbs", view="full")[0]["context"] == {"n": 1, "secret": "s"}
+    assert events(operator, 1, collection="breadcrumbs")[0]["context"] == {"n": 1}
+
+
 # ---- positions ----
 
 
@@ -250,7 +259,7 @@ def test_the_view_none_has_no_contexts(server: Server) -> None:
     [
         ({"collection": "nothing"}, "collection"),
         ({"event": "create"}, "event"),
-        ({"view": "full"}, "view"),
+        ({"view": "all"}, "view"),
         ({"selector": "{"}, "selector"),
         ({"selector": '{"where": "1 +"}'}, "where"),
         ({"selector": "{}", "tag": "x"}, "selector"),

@@ -269,6 +269,14 @@ async def test_a_schema_checks_and_shapes(crumbs: Any) -> None:
     put = await crumbs.put_schema(Schema(name="note.v1", json_schema=wanted, llm_hints=HINTS, ttl_ms=10**9))
     assert (put.name, put.json_schema, put.llm_hints, put.ttl_ms, put.version) == ("note.v1", wanted, HINTS, 10**9, 1)
     assert put.updated_at > 1_700_000_000_000
+    assert await crumbs.schema("note.v1") == put
+    other = await crumbs.put_schema(Schema(name="page.v1"))
+    assert await crumbs.schemas() == [put, other]
+    assert await crumbs.schemas(after="note.v1") == await crumbs.schemas(after="note.v1", limit=1) == [other]
+    await crumbs.delete_schema("page.v1")
+    for gone in (crumbs.schema("page.v1"), crumbs.delete_schema("page.v1")):
+        with pytest.raises(NotFound):
+            await gone
     made = await crumbs.create("note.v1", context={"n": 1, "secret": "s"})
     assert made.context == {"n": 1}
     assert made.expires_at == made.created_at + 10**9

@@ -36,7 +36,10 @@ async def events(
     tag: Annotated[list[str] | None, QueryParameter(description="Tags that all must be there.")] = None,
     collection: Annotated[list[str] | None, QueryParameter(description="Collections, such as `breadcrumbs`.")] = None,
     event: Annotated[list[str] | None, QueryParameter(description="`created`, `updated`, `deleted`.")] = None,
-    view: Annotated[FeedView, QueryParameter(description="`context`: what a model sees. `none`: no contexts.")] = "context",
+    view: Annotated[
+        FeedView,
+        QueryParameter(description="`context`: what a model sees. `full`: as written; an operator's. `none`: no contexts."),
+    ] = "context",
     after: Annotated[str | None, QueryParameter(description="The position after which to begin; without one, now.")] = None,
     last_event_id: Annotated[
         str | None,
@@ -45,6 +48,8 @@ async def events(
 ) -> ASGIResponse:
     claims = claims_of(request)
     claims.demand("read")
+    if view == "full":
+        claims.demand("operate")
     wanted = _wanted(selector, schema_name, tag, collection, event, view)
     start = _position(last_event_id) or _position(after)
     feeds: Feeds = request.app.state.feeds

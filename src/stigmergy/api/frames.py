@@ -18,7 +18,7 @@ from stigmergy.kernel.journal import Change, Event, Seen
 from stigmergy.kernel.predicates import ConditionFailed, Predicate
 from stigmergy.kernel.transaction import Snapshot
 
-FeedView = Literal["context", "none"]
+FeedView = Literal["context", "full", "none"]
 NAMES: dict[Event, str] = {"create": "created", "update": "updated", "delete": "deleted"}
 FOR_EVERYBODY = frozenset({"breadcrumbs", "schemas"})
 
@@ -107,7 +107,7 @@ async def rendered(tx: Snapshot, change: Change, as_what: Told, view: FeedView) 
 async def _breadcrumb_data(tx: Snapshot, crumb: Breadcrumb, as_what: Told, view: FeedView) -> JsonObject:
     data: JsonObject = {"owner_id": crumb.owner_id, "schema_name": crumb.schema_name, "tags": crumb.tags}
     if as_what.event != "delete" and view != "none":
-        shown = (await queries.shown(tx, [crumb]))[0]
+        shown = (await queries.shown(tx, [crumb], view))[0]
         data["context"] = shown.context
         if shown.hint_errors:
             data["hint_errors"] = shown.hint_errors

@@ -125,6 +125,17 @@ class Breadcrumbs:
     async def put_schema(self, schema: Schema) -> Schema:
         return await self._write(commands.put_schema, schema)
 
+    async def schema(self, name: str) -> Schema:
+        """What is said of a schema name."""
+        return await self._read(queries.schema, name)
+
+    async def schemas(self, *, after: str = "", limit: int = 100) -> list[Schema]:
+        """What is said of schema names, in their order, behind one of them."""
+        return await self._database.read(queries.schemas, after=after, limit=limit, scope=self._scope)
+
+    async def delete_schema(self, name: str) -> None:
+        await self._write(commands.delete_schema, name)
+
     async def preview(self, subscriptions: Any, trigger_id: str, *, budget: int | None = None) -> Assembly:
         """Exactly what an agent with these subscriptions would see, were it triggered by this breadcrumb."""
         wanted = parse_subscriptions(subscriptions)

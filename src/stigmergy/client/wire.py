@@ -97,6 +97,10 @@ def schema(fields: Any) -> Schema:
     return _converted(fields, Schema)
 
 
+def schemas(page: Any) -> list[Schema]:
+    return [schema(each) for each in _converted(_converted(page, JsonObject).get("items"), list[JsonObject])]
+
+
 def assembly(fields: Any) -> Assembly:
     return _converted(fields, Assembly)
 

@@ -94,6 +94,18 @@ class Breadcrumbs:
     async def put_schema(self, schema: Schema) -> Schema:
         return wire.schema(await self._http.call(Call("PUT", schema_path(schema.name), body=wire.schema_body(schema))))
 
+    async def schema(self, name: str) -> Schema:
+        """What is said of a schema name."""
+        return wire.schema(await self._http.call(read(schema_path(name))))
+
+    async def schemas(self, *, after: str = "", limit: int = 100) -> list[Schema]:
+        """What is said of schema names, in their order, behind one of them."""
+        params = {"cursor": after or None, "limit": limit}
+        return wire.schemas(await self._http.call(read("/v1/schemas", params)))
+
+    async def delete_schema(self, name: str) -> None:
+        await self._http.call(Call("DELETE", schema_path(name)))
+
     async def preview(self, subscriptions: Any, trigger_id: str, *, budget: int | None = None) -> Assembly:
         """Exactly what an agent with these subscriptions would see, were it triggered by this breadcrumb."""
         body = {"subscriptions": subscriptions, "trigger_id": an_id(trigger_id), "budget": budget}

@@ -95,6 +95,18 @@ class SyncBreadcrumbs:
     def put_schema(self, schema: Schema) -> Schema:
         return wire.schema(self._http.call(Call("PUT", schema_path(schema.name), body=wire.schema_body(schema))))
 
+    def schema(self, name: str) -> Schema:
+        """What is said of a schema name."""
+        return wire.schema(self._http.call(read(schema_path(name))))
+
+    def schemas(self, *, after: str = "", limit: int = 100) -> list[Schema]:
+        """What is said of schema names, in their order, behind one of them."""
+        params = {"cursor": after or None, "limit": limit}
+        return wire.schemas(self._http.call(read("/v1/schemas", params)))
+
+    def delete_schema(self, name: str) -> None:
+        self._http.call(Call("DELETE", schema_path(name)))
+
     def preview(self, subscriptions: Any, trigger_id: str, *, budget: int | None = None) -> Assembly:
         """Exactly what an agent with these subscriptions would see, were it triggered by this breadcrumb."""
         body = {"subscriptions": subscriptions, "trigger_id": an_id(trigger_id), "budget": budget}
