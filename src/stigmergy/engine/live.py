@@ -32,6 +32,7 @@ class Live:
         self._bodies = bodies
         self._rows: list[RunMessage] = []
         self._recent: deque[tuple[str, str]] = deque(maxlen=RECENT)
+        self.repeated: set[tuple[str, str]] = set()  # the calls that were made over and over of late
         self.remarks = _remarks(loaded.messages)
         self._remember(loaded.calls)
         self._take(loaded.messages, loaded.calls)
@@ -60,11 +61,6 @@ class Live:
     def pause(self) -> Wait | None:
         """The wait for somebody's word on the whole step, if there is one."""
         return next(iter(self.waits_of(pause_of(self.run.step))), None)
-
-    @property
-    def repeated(self) -> set[tuple[str, str]]:
-        """The calls that were made over and over of late."""
-        return {call for call in self._recent if self._recent.count(call) >= REPEATS}
 
     def wrote(self, written: Written) -> None:
         before = self.remarks
@@ -105,6 +101,7 @@ class Live:
 
     def _remember(self, calls: Iterable[ToolCall]) -> None:
         self._recent.extend((call.tool_name, arguments_text(call.args)) for call in calls)
+        self.repeated = {call for call in self._recent if self._recent.count(call) >= REPEATS}
 
 
 def _remarks(messages: Iterable[RunMessage]) -> int:

@@ -41,6 +41,7 @@ class Performer:
         self._box = box
         self._write = write
         self._mine = mine
+        self._hooks = runtime.code.hooks_of(live.run.agent)
 
     async def make_calls(self) -> None:
         """Make every call that waits for nobody, all at once."""
@@ -78,7 +79,7 @@ class Performer:
         return begun
 
     async def _perform(self, call: ToolCall, spec: ToolSpec, args: JsonObject, *, approved: bool) -> None:
-        hooks = self._runtime.code.hooks_of(self._live.run.agent)
+        hooks = self._hooks
         did: list[Did] = []
         try:
             if hooks.before_tool:
@@ -105,7 +106,7 @@ class Performer:
         runtime = self._runtime
         if spec.execution_type == "gateway":
             return lambda: call_gateway(spec, args, runtime.secrets, runtime.reach)
-        tool = runtime.code.tools.get(spec.shape)
+        tool = self._box.functions[spec.name]
         if tool is None:
             raise Invalid(f"the function of {spec.name} is not in this process; start a worker that has it", code="unknown_tool")
         return lambda: tool.call(args, context)

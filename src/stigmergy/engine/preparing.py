@@ -35,7 +35,8 @@ async def prepare(runtime: Runtime, loaded: Loaded, worker: str, claim: Claim, s
     definition = loaded.definition
     model = runtime.model_of(definition)
     more = await runtime.toolsets(definition)
-    box = Toolbox(definition, runtime.builtins, more, in_conversation=is_in_conversation(loaded.run))
+    talks = is_in_conversation(loaded.run)
+    box = Toolbox(definition, runtime.builtins, runtime.code.tools, more, in_conversation=talks)
     if FINAL_ANSWER in box.specs:
         box.specs[FINAL_ANSWER] = with_output(definition, box.specs[FINAL_ANSWER])
     run = await gather_for(runtime.database, runtime.searcher, loaded.run, definition, worker, claim, scope)

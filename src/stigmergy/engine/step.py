@@ -93,6 +93,7 @@ class Driver:
         self._blocks = ready.blocks
         self._shown = Shown.of(ready.box.shown())
         self._model = ready.model
+        self._hooks = self._runtime.code.hooks_of(loaded.run.agent)
         self._performer = Performer(self._runtime, self._live, self._box, self._write, self._mine)
 
     async def _reload(self) -> bool:
@@ -162,7 +163,7 @@ class Driver:
                 new_stream = runtime.new_stream(self._claim.tenant, live.run.id)
                 reply, stream = await think(self._model, prompt.request, live.definition.limits, runtime.clock, new_stream)
                 told_of(span, reply)
-            reply = await through(runtime.code.hooks_of(live.run.agent).after_model, "after_model", reply, live.run, did)
+            reply = await through(self._hooks.after_model, "after_model", reply, live.run, did)
         except ModelFailed as failure:
             return await self._fail(f"model: {failure}")
         except (Refuse, AskFirst) as refusal:
@@ -179,7 +180,7 @@ class Driver:
         notes = notes_for(live.run, live.definition, live.repeated, self._runtime.clock.now())
         settings = live.definition.settings
         prompt = compose(live.definition.model, live.transcript, live.pos, self._blocks, self._shown, settings, notes)
-        hooks = self._runtime.code.hooks_of(live.run.agent).before_model
+        hooks = self._hooks.before_model
         if not hooks:
             return prompt
         request = await through(hooks, "before_model", prompt.request, live.run, did)

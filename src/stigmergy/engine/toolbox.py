@@ -9,11 +9,13 @@ import msgspec
 
 from stigmergy.agents.model import Definition, JsonObject, ToolSpec
 from stigmergy.agents.models.port import Asked, ToolShown
+from stigmergy.agents.tools import Tool
 from stigmergy.errors import Invalid
 from stigmergy.runs.model import Run
 from stigmergy.runs.tools import Builtin
 
 MAX_ARGUMENTS = 1 << 20
+_NOTHING: Mapping[str, Tool] = {}
 
 
 class Toolbox:
@@ -23,6 +25,7 @@ class Toolbox:
         self,
         definition: Definition,
         builtins: Mapping[str, Builtin],
+        functions: Mapping[str, Tool] = _NOTHING,
         more: Iterable[ToolSpec] = (),
         *,
         in_conversation: bool = False,
@@ -31,6 +34,7 @@ class Toolbox:
         self.builtins = {name: builtins[name] for name in _chosen(definition, builtins, in_conversation)}
         scoped = (tool for tool in definition.tools if not tool.agent_scope or definition.name in tool.agent_scope)
         self.specs = {spec.name: spec for spec in (*(each.spec for each in self.builtins.values()), *scoped, *more)}
+        self.functions = {name: functions.get(spec.shape) for name, spec in self.specs.items()}
 
     def shown(self) -> list[ToolShown]:
         return [ToolShown(spec.name, spec.description, spec.parameters) for spec in self.specs.values()]

@@ -14,11 +14,10 @@ WAIT = "run.wait"
 
 
 class Settled(msgspec.Struct, frozen=True):
-    """A call with its result, the message that the model reads of it, and how many calls of its step are still open."""
+    """A call with its result, and the message that the model reads of it."""
 
     call: ToolCall
     message: RunMessage
-    open: int
 
 
 async def settle_call(
@@ -57,8 +56,7 @@ async def settle_call(
         parts=whole.parts,
         model=model,
     )
-    ((still_open,),) = await tx.rows(store.COUNT_OPEN, run_id=run.id, step=call.step)
-    return Settled(settled, message, still_open)
+    return Settled(settled, message)
 
 
 async def proceed(tx: Transaction, run: Run, step: int) -> Run:
