@@ -3,12 +3,19 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic_ai.models import known_model_names
+from pydantic_ai.providers import infer_provider_class
 
+from stigmergy.agents.models.compatible import compatible_server
 from stigmergy.agents.models.named import named_model
 from stigmergy.agents.models.port import Asked, Image, Message, ModelFailed, Reply, Request, Thinking, ToolShown
-from stigmergy.agents.models.providers import close_models
+from stigmergy.agents.models.providers import KNOWN, close_models
+from stigmergy.errors import Invalid
 from support.model_server import Answer, ModelServer, call, chunk, refused, streamed, whole
 
 PRICE = ToolShown("price", "The price of a coin.", {"type": "object", "properties": {"symbol": {"type": "string"}}})
@@ -248,3 +255,54 @@ async def test_without_its_key_a_server_gets_no_other(server: ModelServer, monke
     server.answers.append(streamed([{"content": "ok"}]))
     await ask(server, pieces=[])
     assert "not for them" not in server.headers[0].get("authorization", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("gpt-5-mini", "there is no model 'gpt-5-mini'"),
+        ("opnai:gpt-5-mini", "there is no model 'opnai:gpt-5-mini'"),
+        ("openai:", "there is no model"),
+        ("openai-compatible:tiny", "write openai-compatible:MODEL@https://host/v1"),
+        ("openai-compatible:@http://localhost", "write openai-compatible"),
+        ("openai-compatible:tiny@ftp://localhost", "write openai-compatible"),
+        ("openai-compatible:tiny@http://-host-/v1", "write openai-compatible"),
+        ("openai-compatible:tiny@http://localhost:none/v1", "is no URL"),
+        ("openai-compatible:tiny@https://me:secret@localhost/v1", "keys belong in the environment"),
+        ("openai-compatible:tiny@https://localhost/v1?key=1", "keys belong in the environment"),
+    ],
+)
+def test_a_name_that_means_nothing_is_refused_at_once(name: str, says: str) -> None:
+    with pytest.raises(Invalid, match=says) as refused:
+        named_model(name, {})
+    assert refused.value.code == "unknown_model"
+
+
+def test_a_key_is_not_sent_over_the_net_in_the_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STIGMERGY_KEY_MODELS_EXAMPLE", "secret")
+    with pytest.raises(Invalid, match="without TLS"):
+        named_model("openai-compatible:tiny@http://models.example/v1", {})
+    named_model("openai-compatible:tiny@https://models.example/v1", {})
+
+
+@given(st.tuples(*[st.from_regex(r"[a-z0-9](-{1,2}[a-z0-9]|\.[a-z0-9]){0,4}", fullmatch=True)] * 2))
+def test_no_two_hosts_share_a_key(hosts: tuple[str, str]) -> None:
+    one, other = (compatible_server(f"openai-compatible:m@https://{host}/v1").key_variable for host in hosts)
+    assert (one == other) == (hosts[0] == hosts[1])
+
+
+def test_every_provider_for_conversations_is_known_without_an_import() -> None:
+    """Of what pydantic-ai infers from names; the rest embeds, decides or tests."""
+    others = {"test", "sentence-transformers", "voyageai", "elevenlabs", "openai-decisions", "system-one", "typesafe"}
+    named = {name.partition(":")[0] for name in known_model_names() if not name.startswith("gateway/")}
+    assert named - others <= KNOWN
+    for name in KNOWN:
+        with suppress(ImportError):  # known, but its package is not installed
+            assert infer_provider_class(name)
+
+
+async def test_a_missing_package_is_named() -> None:
+    with pytest.raises(Invalid, match="`groq` package") as refused:
+        await named_model("groq:llama", {}).request(Request("groq:llama", QUESTION))
+    assert refused.value.code == "missing_package"
+    await close_models()

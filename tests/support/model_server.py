@@ -1,4 +1,4 @@
-"""A server that speaks OpenAI's chat protocol over real HTTP, and answers as a test has told it to."""
+"""A server of models over real HTTP that answers as a test has told it to; most of what is here speaks OpenAI's chat protocol."""
 
 import asyncio
 import json
@@ -77,7 +77,8 @@ class ModelServer:
             return
         for chunk in [*answer.chunks, *(["[DONE]"] if answer.done and not answer.broken else [])]:
             line = chunk if isinstance(chunk, str) else json.dumps(chunk)
-            await send({"type": "http.response.body", "body": f"data: {line}\n\n".encode(), "more_body": True})
+            named = f"event: {chunk['type']}\n" if isinstance(chunk, dict) and "type" in chunk else ""
+            await send({"type": "http.response.body", "body": f"{named}data: {line}\n\n".encode(), "more_body": True})
         if not answer.broken:  # else uvicorn closes a connection whose answer has no end
             await send({"type": "http.response.body", "body": b""})
 

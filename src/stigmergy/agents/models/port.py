@@ -31,7 +31,8 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One canonical message. `tool_calls` are an assistant's, `tool_call_id` and `name` a tool's."""
+    """One canonical message. `tool_calls` are an assistant's, `tool_call_id` and `name` a tool's; `kept` is what came with the
+    assistant's reply."""
 
     role: Literal["system", "user", "assistant", "tool"]
     content: str
@@ -39,6 +40,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     tool_calls: tuple[Asked, ...] = ()
     tool_call_id: str | None = None
     name: str | None = None
+    kept: JsonObject | None = None
 
 
 class ToolShown(msgspec.Struct, frozen=True):
@@ -67,7 +69,8 @@ class Thinking(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a model answered. Tokens are the provider's own count; None where it gave none."""
+    """What a model answered. Tokens are the provider's own count; None where it gave none. `kept` is what the provider wants to
+    see again with this message, such as its signed thoughts: to be stored as it is, and given back as the message's `kept`."""
 
     text: str = ""
     tool_calls: tuple[Asked, ...] = ()
@@ -77,6 +80,7 @@ class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
     cached_tokens: int = 0
     cost: float | None = None
     model: str | None = None
+    kept: JsonObject | None = None
 
 
 OnText = Callable[[str], None]

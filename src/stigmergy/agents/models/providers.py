@@ -113,6 +113,8 @@ def _known_later(kind: str) -> bool:
 
     try:
         infer_provider_class(kind)
-    except (ValueError, ImportError):
+    except ValueError:
         return False
+    except ImportError:  # known, and the first request says what is missing
+        return True
     return True

@@ -108,7 +108,7 @@ class Reach:
 
 
 def _text_of(event: ModelResponseStreamEvent, *, begun: bool) -> str:
-    """What an event adds to the text. All pieces together are the `text` of the response."""
+    """What an event adds to the text. All pieces together are the text of the reply."""
     if isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
         return event.delta.content_delta
     if isinstance(event, PartStartEvent) and isinstance(event.part, TextPart):

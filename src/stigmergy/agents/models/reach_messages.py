@@ -24,6 +24,7 @@ from pydantic_ai.tools import ToolDefinition
 from pydantic_core import to_json
 
 from stigmergy.agents.models.port import Asked, Image, Message, Reply, Request, Thinking
+from stigmergy.agents.models.reach_kept import again, with_kept
 
 
 def to_messages(messages: Sequence[Message]) -> list[ModelMessage]:
@@ -39,7 +40,7 @@ def to_messages(messages: Sequence[Message]) -> list[ModelMessage]:
             found.append(ModelRequest(parts))
             parts = []
         tools |= {call.id: call.name for call in message.tool_calls}
-        found.append(ModelResponse(_answer(message)))
+        found.append(again(message) or ModelResponse(_answer(message)))
     if parts:
         found.append(ModelRequest(parts))
     return found
@@ -82,9 +83,10 @@ def settings_of(request: Request, model: Model) -> ModelSettings:
 
 def from_response(response: ModelResponse) -> Reply:
     usage = response.usage
+    text, kept = with_kept(response)
     measured = usage.unmeasured_requests == 0 and (usage.input_tokens or usage.output_tokens)
     return Reply(
-        text=response.text or "",
+        text=text,
         tool_calls=tuple(_asked(part) for part in response.parts if isinstance(part, ToolCallPart)),
         thinking=_thinking(response),
         input_tokens=usage.input_tokens if measured else None,
@@ -92,6 +94,7 @@ def from_response(response: ModelResponse) -> Reply:
         cached_tokens=usage.cache_read_tokens,
         cost=_cost(response) if measured else None,
         model=response.model_name,
+        kept=kept,
     )
 
 
