@@ -1,57 +1,28 @@
 """`/v1/breadcrumbs` and `/v1/schemas`."""
 
-from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple
 
-import msgspec
-from litestar import Controller, Request, Response, delete, get, patch, post, put
-from litestar.datastructures import State
-from litestar.params import HeaderParameter, JSONBody, PathParameter, QueryParameter
+from litestar import Controller, Response, delete, get, patch, post, put
+from litestar.params import JSONBody, PathParameter, QueryParameter
 
 from stigmergy.access.model import Claims, Forbidden
 from stigmergy.api import wire
-from stigmergy.api.auth import cause_of, claims_of, reader_of, unit_scope
+from stigmergy.api.auth import claims_of, reader_of
 from stigmergy.api.input import json_object
+from stigmergy.api.requests import AnyRequest, Cursor, IdempotencyKey, IfMatch, IfNoneMatch, once, read, write
 from stigmergy.breadcrumbs import commands, queries
 from stigmergy.breadcrumbs.model import Breadcrumb, Schema
 from stigmergy.breadcrumbs.queries import Reader, ViewKind
 from stigmergy.errors import Invalid
-from stigmergy.kernel.database import Database
-from stigmergy.kernel.idempotency import answer_key, claim_key
 from stigmergy.kernel.selectors import Selector, parse_selector
 from stigmergy.kernel.transaction import Snapshot, Transaction
 
-T = TypeVar("T")
-AnyRequest = Request[Any, Any, State]
-IfMatch = Annotated[str | None, HeaderParameter(name="If-Match", description="The version that the caller has seen, in quotes.")]
-IfNoneMatch = Annotated[str | None, HeaderParameter(name="If-None-Match", description="A version that the caller has.")]
-IdempotencyKey = Annotated[
-    str | None,
-    HeaderParameter(name="Idempotency-Key", max_length=200, description="The same key and body give the first answer."),
-]
 View = Annotated[
     ViewKind, QueryParameter(description="`context`: what a model sees. `full`: as it was written; its owner's or an operator's.")
 ]
 Id = Annotated[str, PathParameter(description="Its id.")]
 Name = Annotated[str, PathParameter(description="A schema name.")]
 Answer = Response[wire.BreadcrumbOut]
-Cursor = Annotated[str | None, QueryParameter(description="Where the page before ended.")]
-
-
-def database_of(request: AnyRequest) -> Database:
-    return request.app.state.database
-
-
-async def write(request: AnyRequest, unit: Callable[..., Awaitable[Any]], *args: Any, grant: Any = "write", **kwargs: Any) -> Any:
-    claims = claims_of(request)
-    claims.demand(grant)
-    return await database_of(request).write(unit, *args, scope=unit_scope(claims, *cause_of(request)), **kwargs)
-
-
-async def read(request: AnyRequest, unit: Callable[..., Awaitable[Any]], *args: Any, **kwargs: Any) -> Any:
-    claims = claims_of(request)
-    claims.demand("read")
-    return await database_of(request).read(unit, *args, scope=unit_scope(claims), **kwargs)
 
 
 class Tagged(NamedTuple):
@@ -177,26 +148,14 @@ async def _create(tx: Transaction, data: wire.DraftIn, key: str | None, body: by
     async def make() -> Tagged:
         return await _shown(tx, await commands.create(tx, wire.draft(data)))
 
-    return await _once(tx, "create_breadcrumb", key, body, make, Tagged)
+    return await once(tx, "create_breadcrumb", key, body, make, Tagged)
 
 
 async def _create_many(tx: Transaction, data: list[wire.DraftIn], key: str | None, body: bytes) -> list[queries.View]:
     async def make() -> list[queries.View]:
         return await queries.shown(tx, await commands.create_many(tx, [wire.draft(each) for each in data]))
 
-    return await _once(tx, "create_breadcrumbs", key, body, make, list[queries.View])
-
-
-async def _once(tx: Transaction, route: str, key: str | None, body: bytes, make: Callable[[], Awaitable[T]], kind: type[T]) -> T:
-    """What is made, or what was made when this key came first. An answer is remembered with the versions it spoke of."""
-    if key is None:
-        return await make()
-    first = await claim_key(tx, route, key, body)
-    if first is not None:
-        return msgspec.json.decode(first, type=kind)
-    made = await make()
-    await answer_key(tx, route, key, msgspec.json.encode(made))
-    return made
+    return await once(tx, "create_breadcrumbs", key, body, make, list[queries.View])
 
 
 async def _patch(tx: Transaction, reader: Reader, id: str, data: wire.PatchIn, if_match: int | None) -> Tagged:

@@ -7,8 +7,8 @@ from litestar import Controller, get, post
 from litestar.params import PathParameter, QueryParameter
 
 from stigmergy.api import wire
-from stigmergy.api.breadcrumbs import AnyRequest, read, write
-from stigmergy.api.triggers import After, operator
+from stigmergy.api.requests import AnyRequest, operator, read, write
+from stigmergy.api.triggers import After
 from stigmergy.triggers import commands, queries
 from stigmergy.triggers.model import Answer, Delivery, Status
 from stigmergy.triggers.queries import Shown

@@ -7,10 +7,8 @@ from litestar import Controller, Response, delete, get, post, put
 from litestar.params import JSONBody, PathParameter, QueryParameter
 from msgspec import Meta
 
-from stigmergy.access.model import Claims
 from stigmergy.api import wire
-from stigmergy.api.auth import claims_of
-from stigmergy.api.breadcrumbs import AnyRequest, IfMatch, database_of, read, write
+from stigmergy.api.requests import AnyRequest, IfMatch, database_of, operator, read, write
 from stigmergy.errors import AlreadyExists, Invalid
 from stigmergy.kernel.rules import Diagnostic, Rule
 from stigmergy.kernel.transaction import Scope, Transaction
@@ -196,12 +194,6 @@ async def _create(tx: Transaction, rule: Rule) -> Rule:
     if await tx.get(Rule, rule.id) is not None:
         raise AlreadyExists(f"there is a trigger {rule.id} already; put it to change it")
     return await commands.put_trigger(tx, rule)
-
-
-def operator(request: AnyRequest) -> Claims:
-    claims = claims_of(request)
-    claims.demand("operate")
-    return claims
 
 
 def reading_of(request: AnyRequest) -> Reading:
