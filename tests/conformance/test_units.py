@@ -1,6 +1,7 @@
 """What a unit of work means, the same on both engines."""
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -139,6 +140,33 @@ async def test_an_error_of_the_database_cannot_be_swallowed(store: Database) -> 
 
     with pytest.raises(AlreadyExists):
         await store.write(swallows)
+
+
+@pytest.mark.parametrize("beside", [0, 3])
+async def test_what_went_wrong_first_is_the_outcome_of_a_unit(store: Database, beside: int) -> None:
+    await store.write(add, "one", "taken")
+
+    async def gives_up(tx: Transaction) -> None:
+        await add(tx, "two", "taken")
+        raise LookupError("of its own")
+
+    async def gives_up_later(tx: Transaction) -> None:
+        with suppress(AlreadyExists):
+            await add(tx, "three", "taken")
+        raise KeyboardInterrupt
+
+    async def goes_elsewhere(tx: Transaction) -> None:
+        with suppress(AlreadyExists):
+            await add(tx, "five", "taken")
+        await asyncio.sleep(0)
+
+    for unit in (gives_up, mergeable(gives_up_later), goes_elsewhere):
+        outcomes = await asyncio.gather(
+            store.write(unit), *(store.write(add, "beside") for _ in range(beside)), return_exceptions=True
+        )
+        assert type(outcomes[0]) is AlreadyExists
+        assert all(isinstance(outcome, Note) for outcome in outcomes[1:])
+    assert {change.record.text for change in await store.read(read_page, 0)} <= {"one", "beside"}  # type: ignore[union-attr]
 
 
 async def test_what_is_written_once_cannot_be_changed(store: Database) -> None:

@@ -5,6 +5,8 @@ Both engines keep this contract, and one conformance suite holds them to it:
 
 - `write` returns after the commit. What it returned for is never lost.
 - A unit that raises leaves nothing behind, and does not touch the units beside it.
+- A unit's outcome is what went wrong first: one that wrote a taken key and then raised something of its own, or caught the
+  error, fails with `AlreadyExists`, whenever the engine came to know of it.
 - Cancelling the caller removes a unit that has not begun; one that has begun finishes.
 - `OutcomeUnknown` is raised when, and only when, nobody can tell whether a commit happened.
 - After a failure that the store cannot outlive it is closed and says so: `StoreClosed`.

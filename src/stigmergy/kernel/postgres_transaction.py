@@ -98,10 +98,13 @@ async def drive(
         while True:
             try:
                 request = context.run(coroutine.send, answer)
+                if type(request) is not Request or request.tx is not tx:
+                    raise foreign_await(unit)
             except StopIteration as stop:
                 return stop.value
-            if type(request) is not Request or request.tx is not tx:
-                raise foreign_await(unit)
+            except BaseException:
+                await _refuse_put_off(connection, tx)
+                raise
             if request.statement is None:
                 assert isinstance(tx, PostgresTransaction)
                 await number_all(connection, [tx], schema)
@@ -112,6 +115,12 @@ async def drive(
                 answer = [tuple(row) for row in await connection.fetch(request.statement.postgres, *request.values)]
     finally:
         coroutine.close()
+
+
+async def _refuse_put_off(connection: Connection, tx: Snapshot) -> None:
+    """A unit that gives up has the outcome of what failed first, and that may be an insert that was put off until now."""
+    if isinstance(tx, PostgresTransaction) and tx.waiting:
+        await send_waiting(connection, [tx])
 
 
 async def send_waiting(connection: Connection, txs: Sequence[PostgresTransaction]) -> None:

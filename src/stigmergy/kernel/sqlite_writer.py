@@ -326,13 +326,12 @@ class Writer:
             batch.topics |= tx.topics
             return
         except BaseException as error:
-            if self._alone:
-                raise
-            if not self._connection.in_transaction:
-                raise tx.failed or error from None
+            first = tx.failed or error  # whatever the unit made of an error of the database, that one came first
+            if self._alone or not self._connection.in_transaction:
+                raise first from None
             self._cursor.execute("ROLLBACK TO unit")
             self._cursor.execute("RELEASE unit")
-            job.error = self._known(error)
+            job.error = self._known(first)
         batch.forget_unit(tenant, mark)
 
     async def _whole(self, tx: SqliteTransaction, job: Job) -> Any:
