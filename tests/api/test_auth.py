@@ -256,6 +256,7 @@ def test_a_named_page_may_call_an_open_server(tmp_path: Path) -> None:
 
 # ---- every route ----
 
+TRIGGER = {"collection": "breadcrumbs", "event": "create", "action": "POST http://127.0.0.1:9/"}
 BODIES: dict[str, Any] = {
     "create_breadcrumb": NOTE,
     "create_breadcrumbs": [NOTE],
@@ -265,7 +266,13 @@ BODIES: dict[str, Any] = {
     "put_schema": {"ttl_ms": 1_000},
     "search_breadcrumbs": {"query": "of the first tenant"},
     "preview_assembly": {"subscriptions": [{"schema_name": "note.v1"}], "trigger_id": "{id}"},
+    "create_trigger": {"id": "t", **TRIGGER},
+    "put_trigger": TRIGGER,
+    "check_triggers": {"triggers": [{"id": "t", **TRIGGER}]},
+    "test_triggers": {"collection": "breadcrumbs"},
 }
+# These make one of their own in the place of what they cannot see.
+PUTTING = {"replace_breadcrumb", "put_trigger"}
 # What reads, though its method is a writer's.
 READING = {"create_browser_token", "preview_assembly", "search_breadcrumbs"}
 
@@ -292,13 +299,19 @@ def test_no_route_shows_or_changes_anything_of_another_tenant(guarded: Server) -
     ours = guarded.client_of("mia", tenant="first")
     id = ours.post("/v1/breadcrumbs", json=NOTE | {"tags": ["of-the-first"]}).json()["id"]
     ours.put("/v1/schemas/of.the.first", json={"ttl_ms": 5_000}).raise_for_status()
-    before = ours.get(f"/v1/breadcrumbs/{id}/history").json(), ours.get("/v1/schemas/of.the.first").json()
+    ours.put(f"/v1/triggers/{id}", json=TRIGGER | {"condition": "title == 'of-the-first'"}).raise_for_status()
+
+    def there() -> list[Any]:
+        paths = (f"/v1/breadcrumbs/{id}/history", "/v1/schemas/of.the.first", f"/v1/triggers/{id}")
+        return [ours.get(path).raise_for_status().json() for path in paths]
+
+    before = there()
     guarded.run(fill_all(guarded.database, WordLlama()))
     assert "of-the-first" in call(ours, "search_breadcrumbs", "POST", "/v1/breadcrumbs/search", id, "").text
     walked: set[str] = set()
     for operation, method, path in operations(guarded):
-        if operation == "replace_breadcrumb":
-            continue  # it makes one of their own with the same id; see below
+        if operation in PUTTING:
+            continue  # see below
         theirs = guarded.client_of("mia", tenant=f"of-{operation}")
         answer = call(theirs, operation, method, path, id, "of.the.first")
         walked.add(operation)
@@ -307,8 +320,10 @@ def test_no_route_shows_or_changes_anything_of_another_tenant(guarded: Server) -
         if "{id}" in path or operation == "preview_assembly" or operation in ("get_schema", "delete_schema"):
             assert code(answer) == (404, "not_found"), operation
     assert len(walked) >= 15
-    guarded.client_of("mia", tenant="second").put(f"/v1/breadcrumbs/{id}", json=NOTE | {"title": "theirs"}).raise_for_status()
-    assert (ours.get(f"/v1/breadcrumbs/{id}/history").json(), ours.get("/v1/schemas/of.the.first").json()) == before
+    second = guarded.client_of("mia", tenant="second")
+    second.put(f"/v1/breadcrumbs/{id}", json=NOTE | {"title": "theirs"}).raise_for_status()
+    second.put(f"/v1/triggers/{id}", json=TRIGGER).raise_for_status()
+    assert there() == before
 
 
 def test_with_a_reading_token_no_route_writes(guarded: Server) -> None:

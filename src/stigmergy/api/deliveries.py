@@ -7,7 +7,7 @@ from litestar import Controller, get, post
 from litestar.params import PathParameter, QueryParameter
 
 from stigmergy.api import wire
-from stigmergy.api.requests import AnyRequest, operator, read, write
+from stigmergy.api.requests import AnyRequest, operators_only, read, write
 from stigmergy.api.triggers import After
 from stigmergy.triggers import commands, queries
 from stigmergy.triggers.model import Answer, Delivery, Status
@@ -65,6 +65,7 @@ class EventOut(msgspec.Struct):
 class DeliveryRoutes(Controller):
     path = "/v1/deliveries"
     tags = ("triggers",)
+    guards = (operators_only,)
 
     @get(summary="List deliveries, newest first", operation_id="list_deliveries")
     async def find(
@@ -75,7 +76,6 @@ class DeliveryRoutes(Controller):
         limit: wire.Limit = 50,
         cursor: After = None,
     ) -> DeliveryPage:
-        operator(request)
         below = cursor or queries.NEWEST
         found: list[Delivery] = await read(
             request, queries.deliveries, status=status, trigger_id=trigger, below=below, limit=limit
@@ -84,12 +84,10 @@ class DeliveryRoutes(Controller):
 
     @get("/{id:str}", summary="One delivery", operation_id="get_delivery")
     async def one(self, request: AnyRequest, id: Id) -> DeliveryOut:
-        operator(request)
         return shown_out(await read(request, queries.delivery, id))
 
     @get("/{id:str}/event", summary="What its receiver is told", operation_id="get_delivery_event")
     async def event(self, request: AnyRequest, id: Id) -> EventOut:
-        operator(request)
         return EventOut(**await read(request, queries.event, id))
 
     @post("/{id:str}/retry", status_code=200, summary="Hand a dead delivery over once more", operation_id="retry_delivery")

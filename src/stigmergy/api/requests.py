@@ -5,7 +5,9 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 from litestar import Request
+from litestar.connection import ASGIConnection
 from litestar.datastructures import State
+from litestar.handlers import BaseRouteHandler
 from litestar.params import HeaderParameter, QueryParameter
 
 from stigmergy.access.model import Claims
@@ -46,6 +48,11 @@ def operator(request: AnyRequest) -> Claims:
     claims = claims_of(request)
     claims.demand("operate")
     return claims
+
+
+def operators_only(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
+    """A guard of routes: others are told so before anything of what they sent is read."""
+    claims_of(connection).demand("operate")
 
 
 async def once(tx: Transaction, route: str, key: str | None, body: bytes, make: Callable[[], Awaitable[T]], kind: type[T]) -> T:

@@ -8,7 +8,8 @@ from litestar.params import JSONBody, PathParameter, QueryParameter
 from msgspec import Meta
 
 from stigmergy.api import wire
-from stigmergy.api.requests import AnyRequest, IfMatch, database_of, operator, read, write
+from stigmergy.api.auth import claims_of
+from stigmergy.api.requests import AnyRequest, IfMatch, database_of, operators_only, read, write
 from stigmergy.errors import AlreadyExists, Invalid
 from stigmergy.kernel.rules import Diagnostic, Rule
 from stigmergy.kernel.transaction import Scope, Transaction
@@ -125,10 +126,10 @@ class RetriedOut(msgspec.Struct):
 class TriggerRoutes(Controller):
     path = "/v1/triggers"
     tags = ("triggers",)
+    guards = (operators_only,)
 
     @get(summary="List triggers", operation_id="list_triggers")
     async def find(self, request: AnyRequest, limit: wire.Limit = 50, cursor: After = None) -> TriggerPage:
-        operator(request)
         rules: list[Rule] = await read(request, queries.triggers, after=cursor or "", limit=limit)
         return TriggerPage([trigger_out(rule) for rule in rules], rules[-1].id if len(rules) == limit else None)
 
@@ -139,7 +140,6 @@ class TriggerRoutes(Controller):
 
     @get("/{id:str}", summary="One trigger", operation_id="get_trigger")
     async def one(self, request: AnyRequest, id: Id) -> Response[TriggerOut]:
-        operator(request)
         return answer(await read(request, queries.trigger, id))
 
     @put("/{id:str}", summary="Put a trigger in the place of what is there", operation_id="put_trigger")
@@ -153,7 +153,6 @@ class TriggerRoutes(Controller):
 
     @post("/check", status_code=200, summary="What looks wrong about triggers", operation_id="check_triggers")
     async def check(self, request: AnyRequest, data: JSONBody[CheckIn]) -> CheckOut:
-        operator(request)
         rules = parse_definitions(data.triggers, reading_of(request))
         return CheckOut(len(rules), [FindingOut(*finding) for finding in lint(rules)])
 
@@ -164,7 +163,6 @@ class TriggerRoutes(Controller):
         operation_id="test_triggers",
     )
     async def test(self, request: AnyRequest, data: JSONBody[ChangeIn]) -> TestOut:
-        operator(request)
         if (data.seq is None) == (data.collection is None):
             raise Invalid("say the `seq` of a change, or the `collection` of one that is supposed", "seq")
         if data.seq is not None:
@@ -178,7 +176,6 @@ class TriggerRoutes(Controller):
 
     @get("/{id:str}/diagnostics", summary="What went wrong while it was matched", operation_id="get_trigger_diagnostics")
     async def diagnostics(self, request: AnyRequest, id: Id) -> DiagnosticsOut:
-        operator(request)
         found: list[Diagnostic] = await read(request, queries.diagnostics, id)
         return DiagnosticsOut(
             [DiagnosticOut(each.kind, each.message, each.change_seq, wire.moment(each.created_at)) for each in found]
@@ -186,7 +183,7 @@ class TriggerRoutes(Controller):
 
     @post("/{id:str}/retry", status_code=200, summary="Hand all its dead deliveries over once more", operation_id="retry_trigger")
     async def retry(self, request: AnyRequest, id: Id) -> RetriedOut:
-        claims = operator(request)
+        claims = claims_of(request)
         return RetriedOut(await retry_all(database_of(request), Scope(claims.tenant, claims.entity), id))
 
 
@@ -198,7 +195,7 @@ async def _create(tx: Transaction, rule: Rule) -> Rule:
 
 def reading_of(request: AnyRequest) -> Reading:
     settings: Settings = request.app.state.settings
-    return Reading(operator(request).entity, settings.webhook_base, reach_of(settings))
+    return Reading(claims_of(request).entity, settings.webhook_base, reach_of(settings))
 
 
 def answer(rule: Rule, status: int = 200) -> Response[TriggerOut]:
@@ -230,6 +227,7 @@ SHAPES: tuple[Any, ...] = (
 MORE: dict[str, tuple[int, ...]] = {
     "create_trigger": (409,),
     "get_trigger": (404,),
+    "get_trigger_diagnostics": (404,),
     "put_trigger": (412,),
     "delete_trigger": (404, 412),
     "test_triggers": (404, 410),

@@ -43,6 +43,7 @@ async def trigger(tx: Snapshot, id: str) -> Rule:
 
 async def diagnostics(tx: Snapshot, id: str, limit: int = 20) -> list[Diagnostic]:
     """What went wrong while a trigger was matched, newest first."""
+    await trigger(tx, id)
     return await tx.find(DIAGNOSED, rule=id, limit=limit)
 
 
