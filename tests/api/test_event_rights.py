@@ -1,12 +1,16 @@
 """What the feed tells to whom."""
 
 import json
+import time
 from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
+import pytest
+
 from stigmergy.access.commands import revoke_token
 from stigmergy.access.model import signed
+from stigmergy.api.feeds import HEARTBEAT_SECONDS
 from stigmergy.breadcrumbs.commands import erase
 from support.reader import brief, events, following, make, until
 from support.server import SECRET, Server
@@ -122,3 +126,15 @@ def test_a_stream_ends_with_the_token_that_opened_it(guarded: Server) -> None:
         guarded.write(revoke_token, claims.id)
         make(mia)
         assert list(feed) == []
+
+
+@pytest.mark.parametrize("after", ["0", None])
+def test_a_stream_on_which_nothing_happens_ends_with_its_token_too(guarded: Server, after: str | None) -> None:
+    claims = guarded.claims("tom", "read")
+    make(guarded.client_of("mia"))
+    with following(guarded.client(signed(claims, SECRET)), **({} if after is None else {"after": after})) as feed:
+        until(lambda: guarded.app.state.feeds.count() == 1)
+        began = time.monotonic()
+        guarded.write(revoke_token, claims.id)
+        assert len(list(feed)) <= 1
+        assert time.monotonic() - began < HEARTBEAT_SECONDS / 2

@@ -174,7 +174,7 @@ def test_a_heartbeat_moves_the_position_of_a_reader_whom_nothing_concerns(lively
     client = lively.client()
     with client.stream("GET", "/v1/events", params={"schema_name": "other.v1", "after": "0"}) as feed:
         blocks = _blocks(feed)
-        assert next(blocks) == "retry: 2000"
+        assert next(blocks) == "id: 0\nretry: 2000"
         for n in range(1, 4):
             make(client)
             assert any(block == f"id: {n}" for block in islice(blocks, 100))

@@ -42,6 +42,11 @@ class LiveServer:
         claims = await self._app.database.write(create_token, entity, list(grants or GRANTS), scope=Scope("main", "system"))
         return signed(claims, SECRET)
 
+    @property
+    def feeds(self) -> int:
+        """How many are open."""
+        return self._api.state.feeds.count()
+
     async def __aenter__(self) -> Self:
         self._serving = asyncio.create_task(self._uvicorn.serve(sockets=[self._listening]))
         await asyncio.wait(
@@ -79,7 +84,7 @@ class Proxy:
         self._upstream = port
         self._connections: set[asyncio.StreamWriter] = set()
         self.lose = 0
-        self.asked = 0
+        self.asked = self.told = 0
         self.answers: deque[bytes] = deque()
 
     async def __aenter__(self) -> Self:
@@ -92,6 +97,12 @@ class Proxy:
         for connection in self._connections:
             connection.close()
         await self._server.wait_closed()
+
+    def cut(self) -> None:
+        """Break every connection that stands."""
+        for connection in self._connections:
+            connection.transport.abort()
+        self._connections.clear()
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError):
@@ -121,6 +132,7 @@ class Proxy:
             if self.lose:
                 self.lose -= 1
                 return
+            self.told += 1
             client.write(chunk)
 
 

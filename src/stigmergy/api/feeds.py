@@ -115,7 +115,8 @@ class Follower:
 
     async def frames(self) -> AsyncIterator[bytes]:
         """Until the follower goes away, may no longer read, or the server closes."""
-        yield b"retry: %d\n\n" % RETRY_MS
+        # with its position, so that one who is cut off before the first event knows where to go on
+        yield b"id: %d\nretry: %d\n\n" % (self._cursor, RETRY_MS)
         with self._feeds.joined(self._claims.tenant, self._head) as shared, shared.tail.listen() as listener:
             while not self._feeds.closing and await self._is_welcome():
                 before = self._cursor
@@ -127,6 +128,8 @@ class Follower:
                     self._sent = time.monotonic()
                     # an id alone: no event, but the follower's position moves on
                     yield b"id: %d\n\n" % self._cursor
+                if self._is_in_doubt:
+                    continue
                 if self._cursor in (before, shared.tail.cursor):
                     left = self._sent + self._feeds.heartbeat - time.monotonic()
                     await listener.heard_within(max(left, 0))
@@ -167,6 +170,8 @@ class Follower:
         size = 0
         for change in await read_page(tx, cursor, PAGE):
             cursor = change.seq
+            if self._is_about_me(change):
+                break
             last = await newest(tx, change) if change.collection == "breadcrumbs" else None
             as_what = told(self._reader, self._wanted, change, last, tx.now)
             if as_what is None:
@@ -183,6 +188,10 @@ class Follower:
             return False
         self._checked = -math.inf
         return True
+
+    @property
+    def _is_in_doubt(self) -> bool:
+        return self._checked == -math.inf
 
     async def _is_welcome(self) -> bool:
         """Whether the token that opened this stream still stands; asked now and then, and when it changes."""
