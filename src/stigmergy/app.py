@@ -207,6 +207,11 @@ class App(Declaring):
             self._running = await Running(database, self.code, settings, searcher, self.telemetry).__aenter__()
         return self
 
+    async def drain(self) -> None:
+        """Begin no further step of any run, and wait for those that are under way. Other workers go on with the runs."""
+        if self._running is not None:
+            await self._running.worker.drain()
+
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._running is not None:
             await self._running.__aexit__()

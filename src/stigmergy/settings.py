@@ -100,9 +100,18 @@ def load(
     """The settings in force. An argument that is None was not given."""
     values = _from_file(file or Path(FILE), required=file is not None)
     values |= _from_environment(os.environ if environment is None else environment)
-    values |= {name: value for name, value in (arguments or {}).items() if value is not None}
+    return _with(values, arguments or {})
+
+
+def changed(settings: Settings, arguments: Mapping[str, Any]) -> Settings:
+    """The same but for these arguments. One that is None was not given."""
+    return _with(msgspec.structs.asdict(settings), arguments)
+
+
+def _with(values: dict[str, Any], arguments: Mapping[str, Any]) -> Settings:
+    given = {name: value for name, value in arguments.items() if value is not None}
     try:
-        return msgspec.convert(values, Settings, strict=False)
+        return msgspec.convert(values | given, Settings, strict=False)
     except msgspec.ValidationError as error:
         raise Invalid(f"{error}. `stigmergy settings` lists them all", "settings") from error
 

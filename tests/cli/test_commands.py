@@ -67,7 +67,7 @@ def test_commands_work_beside_a_running_server(served: tuple[subprocess.Popen[st
 
 def test_every_command_has_help(tmp_path: Path) -> None:
     helped = run(tmp_path, "--help").stdout
-    for command in ("serve", "migrate", "backup", "doctor", "settings"):
+    for command in ("serve", "worker", "migrate", "backup", "doctor", "settings"):
         assert command in helped
         done = run(tmp_path, command, "--help")
         assert done.returncode == 0

@@ -25,6 +25,7 @@ EXIT_CODES: tuple[tuple[type[StigmergyError], int], ...] = (
 app = App(name="stigmergy", help="A state and run engine for LLM agents.", version_flags=["--version"])
 # by name: the server's imports are the slowest, and no other command needs them
 app.command("stigmergy.cli.serve:serve")
+app.command("stigmergy.cli.worker:worker")
 app.command(store.migrate)
 app.command(store.backup)
 app.command(store.doctor)

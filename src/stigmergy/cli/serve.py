@@ -3,7 +3,6 @@
 import asyncio
 import signal
 import socket
-import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import FrameType
@@ -15,39 +14,43 @@ from cyclopts import Parameter
 from stigmergy.api.app import create_app, end_feeds
 from stigmergy.api.auth import refuse_open_doors
 from stigmergy.app import App
+from stigmergy.cli.process import on_signals, run_process
+from stigmergy.cli.program import Program, load_program
 from stigmergy.cli.store import Store, out
-from stigmergy.settings import Settings, load
-from stigmergy.telemetry import set_up_logs
+from stigmergy.settings import changed, load
 
-try:
-    import uvloop
-except ImportError:  # not to be had on Windows
-    uvloop = None
-
-# Threads give way to each other after this long. At Python's 5 ms a busy event loop holds the writer thread up for as long
-# at every statement.
-SWITCH_SECONDS = 0.00005
 # How long requests that are under way may take once the server was told to end; a reader that does not read is cut off then.
+# And after them the steps of runs.
 SHUTDOWN_SECONDS = 5
 
 
 def serve(
+    program: Program | None = None,
+    /,
     *,
     store: Store = None,
     host: Annotated[str | None, Parameter(help="The address to listen on.")] = None,
     port: Annotated[int | None, Parameter(help="The port to listen on; 0 takes a free one.")] = None,
 ) -> None:
-    """Serve the API, on the address that it prints. Brings the store up to date first. Ctrl-C ends it in good order."""
-    settings = load({"store": store, "host": host, "port": port})
-    sys.setswitchinterval(SWITCH_SECONDS)
-    set_up_logs(settings)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop if uvloop is not None else None) as runner:
-        runner.run(_serve(settings))
+    """Serve the API, on the address that it prints, with a program's agents and handlers if one is named.
+
+    Brings the store up to date first. What is given here wins over the settings of the program's App. Ctrl-C ends it in good
+    order: requests and steps that are under way have some seconds to end.
+    """
+    given = {"store": store, "host": host, "port": port}
+    if program is None:
+        # under a name of its own, since what a program declares under its name is taken back when it is not there
+        app = App(entity="server", settings=load(given))
+    else:
+        app = load_program(program)
+        app.settings = changed(app.settings, given)
+    run_process(app.settings, _serve(app))
 
 
-async def _serve(settings: Settings) -> None:
+async def _serve(app: App) -> None:
+    settings = app.settings
     refuse_open_doors(settings)
-    async with App(settings=settings) as app:
+    async with app:
         api = create_app(app.database, settings, app.telemetry, app.searcher)
         config = uvicorn.Config(
             api,
@@ -57,7 +60,17 @@ async def _serve(settings: Settings) -> None:
             server_header=False,
             timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         )
-        await _Server(config, settings.store, lambda: end_feeds(api)).serve()
+        ending: list[asyncio.Task[None]] = []
+
+        def end() -> None:
+            if not ending:
+                out.print("Ends after the requests and steps that are under way.")
+                end_feeds(api)
+                ending.append(asyncio.create_task(app.drain(), name="drain"))
+
+        await _Server(config, settings.store, end).serve()
+        if ending:
+            await asyncio.wait(ending, timeout=SHUTDOWN_SECONDS)
 
 
 class _Server(uvicorn.Server):
@@ -72,19 +85,15 @@ class _Server(uvicorn.Server):
         self._on_exit()
         super().handle_exit(sig, frame)
 
+    def _end(self, which: signal.Signals) -> None:
+        self.handle_exit(which, None)
+
     @contextmanager
     def capture_signals(self) -> Generator[None]:
         """End in good order on a signal, and leave it at that: uvicorn would then raise it again, and the store would not
         be closed."""
-        loop = asyncio.get_running_loop()
-        signals = (signal.SIGINT, signal.SIGTERM)
-        for each in signals:
-            loop.add_signal_handler(each, self.handle_exit, each, None)
-        try:
+        with on_signals(self._end):
             yield
-        finally:
-            for each in signals:
-                loop.remove_signal_handler(each)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
