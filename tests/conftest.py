@@ -1,10 +1,13 @@
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
+import stigmergy.app  # noqa: F401  # declares every collection, so that the tests' stores watch them all
 from stigmergy.kernel.database import Database
+from support.old_stores import OldFile, OldServerDatabase
 from support.postgres import DatabaseUrls, PostgresServer
 from support.stores import OpenStore, migrated_template, postgres_opener, sqlite_opener
 
@@ -56,3 +59,14 @@ async def store(open_store: OpenStore) -> AsyncIterator[Database]:
     opened = await open_store()
     yield opened
     await opened.close()
+
+
+@pytest.fixture
+def old(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> Any:
+    if engine == "sqlite":
+        yield OldFile(tmp_path / "store.db")
+        return
+    server: PostgresServer = request.getfixturevalue("postgres_server")
+    name = server.create_database()
+    yield OldServerDatabase(server.urls(name), server.url_admin(name))
+    server.drop_database(name)

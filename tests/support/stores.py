@@ -76,8 +76,14 @@ def watch_sqlite(path: Path, tables: Iterable[str] | None = None) -> None:
 
 async def migrate_postgres(urls: DatabaseUrls, *, watched: bool = True) -> None:
     await prepare(urls.owner, migrate.load(SOURCES), SystemClock().now(), migrate=True)
-    connection = await asyncpg.connect(urls.owner)
-    for name, collection in COLLECTIONS.items() if watched else ():
+    if watched:
+        await watch_postgres(urls.owner)
+
+
+async def watch_postgres(owner_url: str, tables: Iterable[str] | None = None) -> None:
+    connection = await asyncpg.connect(owner_url)
+    for name in tables or COLLECTIONS:
+        collection = COLLECTIONS[name]
         key = " || '/' || ".join(f"touched.{column}::text" for column in collection.key)
         same = " AND ".join(f"{column} = touched.{column}" for column in ("tenant", *collection.key))
         await connection.execute(_POSTGRES_WATCH.format(table=name, key=key, same=same))

@@ -130,22 +130,24 @@ async def _migrate(connection: Connection, migrations: Sequence[Migration], now:
 
 
 async def _fence(connection: Connection) -> None:
-    """Every table with a tenant is held to the tenants that the transaction named; the plain role may use them all."""
+    """Every table with a tenant is held to the tenants that the transaction named; the plain role may use them all. A view
+    (it is one of its invoker) shows what its tables show."""
     await connection.execute(
         f"""DO $$ BEGIN CREATE ROLE {ROLE} NOLOGIN; EXCEPTION
             WHEN duplicate_object OR insufficient_privilege OR unique_violation THEN NULL; END $$"""
     )
     tables = await connection.fetch(
-        """SELECT c.relname, EXISTS (SELECT 1 FROM pg_attribute WHERE attrelid = c.oid AND attname = 'tenant') AS fenced
-           FROM pg_class c WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind = 'r'
+        """SELECT c.relname, c.relkind = 'v',
+                  EXISTS (SELECT 1 FROM pg_attribute WHERE attrelid = c.oid AND attname = 'tenant')
+           FROM pg_class c WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind IN ('r', 'v')
              AND pg_get_userbyid(c.relowner) = current_user"""
     )
     granted = await connection.fetchval("SELECT 1 FROM pg_roles WHERE rolname = $1", ROLE)
-    for name, fenced in tables:
+    for name, is_view, has_tenant in tables:
         if granted:
-            rights = "SELECT" if name == "schema_migrations" else "SELECT, INSERT, UPDATE, DELETE"
+            rights = "SELECT" if is_view or name == "schema_migrations" else "SELECT, INSERT, UPDATE, DELETE"
             await connection.execute(f'GRANT {rights} ON "{name}" TO {ROLE}')
-        if fenced and name not in _UNFENCED:
+        if has_tenant and not is_view and name not in _UNFENCED:
             await connection.execute(f'ALTER TABLE "{name}" ENABLE ROW LEVEL SECURITY')
             await connection.execute(f'ALTER TABLE "{name}" FORCE ROW LEVEL SECURITY')
             await connection.execute(f'DROP POLICY IF EXISTS tenant ON "{name}"')
