@@ -74,8 +74,8 @@ def watch_sqlite(path: Path, tables: Iterable[str] | None = None) -> None:
     connection.close()
 
 
-async def migrate_postgres(urls: DatabaseUrls, *, watched: bool = True) -> None:
-    await prepare(urls.owner, migrate.load(SOURCES), SystemClock().now(), migrate=True)
+async def migrate_postgres(urls: DatabaseUrls, *, watched: bool = True, sources: Iterable[str] = SOURCES) -> None:
+    await prepare(urls.owner, migrate.load(sources), SystemClock().now(), migrate=True)
     if watched:
         await watch_postgres(urls.owner)
 
@@ -94,6 +94,12 @@ def migrated_template(urls: DatabaseUrls) -> None:
     """In a thread of its own: the test that asks first may already run in an event loop."""
     with ThreadPoolExecutor(1) as thread:
         thread.submit(asyncio.run, migrate_postgres(urls)).result()
+
+
+def app_template(urls: DatabaseUrls) -> None:
+    """The same without the tests' own tables, as an `App` wants it."""
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, migrate_postgres(urls, watched=False, sources=(migrate.KERNEL,))).result()
 
 
 def sqlite_opener(path: Path) -> OpenStore:

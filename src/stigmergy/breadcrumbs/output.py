@@ -36,8 +36,10 @@ async def write_output(
     trigger_tags: Sequence[str] = (),
     audience: Audience = "public",
     space_id: str | None = None,
+    owner_id: str | None = None,
 ) -> Breadcrumb:
-    """The result as a breadcrumb of who acts. Its cause is the trigger, or what this unit is caused by when none is given."""
+    """The result as a breadcrumb of who acts, or of another owner. Its cause is the trigger, or what this unit is caused by when
+    none is given."""
     tags = [*output.tags, *(tag for pattern in output.same_tags for tag in tags_shared(pattern, trigger_tags))]
     draft = Draft(
         schema_name=output.schema_name,
@@ -46,6 +48,7 @@ async def write_output(
         context=as_context(result),
         audience=audience,
         space_id=space_id,
+        owner_id=owner_id,
     )
     if trigger is None:
         return await commands.create(tx, draft)

@@ -26,7 +26,7 @@ def answer_of(reply: Reply, definition: Definition, remarks: int) -> Answer:
     if reply.tool_calls:
         return Answer()
     try:
-        return Answer(Ending("completed", checked_answer(reply.text, definition)))
+        return Answer(Ending("completed", checked_answer(reply.text, definition), output=definition.output))
     except Invalid as fault:
         if remarks >= SECOND_TRIES:
             return Answer(Ending("failed", error=f"answer: {fault} ({remarks + 1} tries)"))

@@ -18,11 +18,11 @@ from stigmergy.engine.starting import as_trigger
 from stigmergy.errors import StigmergyError
 from stigmergy.kernel.blocks import put_block
 from stigmergy.kernel.database import Database
-from stigmergy.kernel.feed import read_page
 from stigmergy.kernel.leases import Claim, hold
 from stigmergy.kernel.retention import pin
 from stigmergy.kernel.transaction import Scope, Snapshot, Transaction
 from stigmergy.runs import store
+from stigmergy.runs.answering import trigger_of
 from stigmergy.runs.model import Run
 from stigmergy.spaces.queries import space_ids_of
 
@@ -60,10 +60,9 @@ async def gather_for(
 
 async def _trigger(tx: Snapshot, run: Run) -> tuple[Breadcrumb, Reader] | None:
     """The version that fired. None when its body was erased since."""
-    assert run.cause.change_seq is not None
-    (change,) = await read_page(tx, run.cause.change_seq - 1, 1)
+    change = await trigger_of(tx, run)
     entity = entity_of(run.agent)
-    trigger = None if change.record is None else await as_trigger(tx, run.agent, change)
+    trigger = None if change is None or change.record is None else await as_trigger(tx, run.agent, change)
     return None if trigger is None else (trigger.crumb, Reader(entity, await space_ids_of(tx, entity)))
 
 

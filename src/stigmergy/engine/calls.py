@@ -11,14 +11,15 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from stigmergy.agents.model import JsonObject, ToolSpec
-from stigmergy.agents.tools import Tool, ToolContext
+from stigmergy.agents.model import ToolSpec
+from stigmergy.agents.models.port import Image
 from stigmergy.errors import Invalid, StigmergyError
 from stigmergy.runs.model import ToolCall
 
 log = logging.getLogger(__name__)
 
-UNKNOWN_OUTCOME = "unknown outcome: it was under way when its worker stopped, and may or may not have happened"
+UNTOLD = "it may or may not have happened"
+UNKNOWN_OUTCOME = f"unknown outcome: it was under way when its worker stopped, and {UNTOLD.removeprefix('it ')}"
 PAUSE_SECONDS = 0.2
 
 
@@ -28,6 +29,14 @@ class Outcome(NamedTuple):
     result: Any = None
     error: str | None = None
     duration_ms: int = 0
+    images: tuple[Image, ...] = ()
+
+
+class Pictured(NamedTuple):
+    """A result with pictures or files beside it."""
+
+    value: Any
+    images: tuple[Image, ...]
 
 
 Make = Callable[[], Awaitable[Any]]
@@ -43,8 +52,9 @@ async def attempt(spec: ToolSpec, call: ToolCall, make: Make) -> Outcome:
             await asyncio.sleep(PAUSE_SECONDS * 2 ** (number - 2))
         try:
             async with asyncio.timeout(spec.timeout_ms / 1000):
-                result = plain(await make())
-            return Outcome(result, None, _ms(began))
+                made = await make()
+            value, images = made if isinstance(made, Pictured) else (made, ())
+            return Outcome(plain(value), None, _ms(began), images)
         except TimeoutError:
             error = f"{spec.name} took longer than {spec.timeout_ms / 1000:g} s"
         except Invalid as fault:
@@ -63,14 +73,10 @@ def _ms(began: float) -> int:
 
 def plain(value: Any) -> Any:
     """A result as JSON has it. `Invalid` for what cannot be said in JSON."""
-    if value is None or value.__class__ in (str, bool, int):
+    if value is None or value.__class__ is bool:
         return value
     try:
         return msgspec.json.decode(msgspec.json.encode(value))
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         kind = type(value).__name__
         raise Invalid(f"the tool gave a {kind}, which cannot be said in JSON ({error})", code="invalid_result") from error
-
-
-def of_function(tool: Tool, args: JsonObject, context: ToolContext) -> Make:
-    return lambda: tool.call(args, context)

@@ -21,7 +21,7 @@ from stigmergy.runs import steps
 from stigmergy.runs.model import JsonObject as Details
 from stigmergy.runs.model import ToolCall
 from stigmergy.runs.steps import NewThought
-from stigmergy.runs.tools import Acting, Party, Refused, Waiting
+from stigmergy.runs.tools import Acting, Asking, Builtin, Party, Refused, Waiting
 
 T = TypeVar("T")
 # How long a client has for its answer.
@@ -86,10 +86,10 @@ class Performer:
                 asked = Asked(call.id, spec.name, arguments_text(args))
                 asked = await through(hooks.before_tool, "before_tool", asked, self._live.run, did)
                 spec, args = self._box.checked(asked)
-            if spec.name in self._runtime.builtins or spec.execution_type == "client":
+            if isinstance(self._runtime.builtins.get(spec.name), Builtin) or spec.execution_type == "client":
                 return await self._unit(call, spec, args, did)
             with self._runtime.calling(self._live.run, spec, call.id):
-                outcome = await attempt(spec, call, self._maker(spec, args, self._context(call)))
+                outcome = await attempt(spec, call, self._maker(call, spec, args))
             if hooks.after_tool:
                 outcome = await through(hooks.after_tool, "after_tool", outcome, self._live.run, did)
         except Refuse as refusal:
@@ -99,17 +99,22 @@ class Performer:
         except AskFirst as question:
             if not approved:
                 return await self._ask(call, spec, args, str(question), did)
-            outcome = await attempt(spec, call, self._maker(spec, args, self._context(call)))
+            outcome = await attempt(spec, call, self._maker(call, spec, args))
         await self._settle(call, outcome, did)
 
-    def _maker(self, spec: ToolSpec, args: JsonObject, context: ToolContext) -> Make:
-        runtime = self._runtime
+    def _maker(self, call: ToolCall, spec: ToolSpec, args: JsonObject) -> Make:
+        runtime, definition = self._runtime, self._live.definition
         if spec.execution_type == "gateway":
             return lambda: call_gateway(spec, args, runtime.secrets, runtime.reach)
+        if spec.execution_type == "mcp":
+            return lambda: runtime.servers.call(definition, spec, args)
+        ours = runtime.builtins.get(spec.name)
+        if isinstance(ours, Asking):
+            return lambda: ours.ask(runtime.outside, Acting(self._live.run, definition, call), args)
         tool = self._box.functions[spec.name]
         if tool is None:
             raise Invalid(f"the function of {spec.name} is not in this process; start a worker that has it", code="unknown_tool")
-        return lambda: tool.call(args, context)
+        return lambda: tool.call(args, self._context(call))
 
     def _context(self, call: ToolCall) -> ToolContext:
         run = self._live.run
@@ -126,7 +131,8 @@ class Performer:
 
     async def _unit(self, call: ToolCall, spec: ToolSpec, args: JsonObject, did: list[Did]) -> None:
         """A tool of ours, or a client's: both are what is written of them."""
-        unit = self._runtime.builtins[spec.name].unit if spec.name in self._runtime.builtins else _ask_client
+        ours = self._runtime.builtins.get(spec.name)
+        unit = ours.unit if isinstance(ours, Builtin) else _ask_client
         try:
             called = await self._write(steps.call_builtin, self._live.definition, call, unit, args, thoughts=_recorded(did))
         except Invalid as fault:
@@ -163,13 +169,14 @@ class Performer:
             result=outcome.result,
             error=outcome.error,
             duration_ms=outcome.duration_ms,
+            images=outcome.images,
             model=live.definition.model,
             mark_error=live.definition.checkpoints in ("every_step", "tool_error"),
             pause=pause,
             thoughts=_recorded(did or []),
         )
         live.settled(recorded)
-        if pause is not None or did:
+        if pause is not None or did or outcome.images:
             live.stale = True
 
 

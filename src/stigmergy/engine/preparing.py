@@ -34,14 +34,17 @@ async def prepare(runtime: Runtime, loaded: Loaded, worker: str, claim: Claim, s
     """Everything but the log. `StigmergyError` when the run cannot go on, in a sentence that becomes its reason."""
     definition = loaded.definition
     model = runtime.model_of(definition)
-    more = await runtime.toolsets(definition)
+    served = await runtime.servers.toolset(definition)
     talks = is_in_conversation(loaded.run)
-    box = Toolbox(definition, runtime.builtins, runtime.code.tools, more, in_conversation=talks)
+    box = Toolbox(definition, runtime.builtins, runtime.code.tools, served.tools, in_conversation=talks)
     if FINAL_ANSWER in box.specs:
         box.specs[FINAL_ANSWER] = with_output(definition, box.specs[FINAL_ANSWER])
+    await runtime.catalogs.keep(loaded.run.tenant, definition, served.tools)
     run = await gather_for(runtime.database, runtime.searcher, loaded.run, definition, worker, claim, scope)
     texts = await runtime.database.read(_texts, run, definition, scope=scope)
     texts += await runtime.conversation(run, definition, scope)
+    if served.missing:
+        texts.append("Tools of these servers are not there now:\n" + "\n".join(f"- {why}" for why in served.missing))
     bodies = await runtime.database.read(_pictures, loaded.messages, scope=scope) if _has_pictures(loaded.messages) else {}
     return Prepared(run, model, box, [Block.of(text) for text in texts], bodies)
 

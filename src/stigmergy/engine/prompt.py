@@ -141,15 +141,13 @@ def _group(members: Sequence[RunMessage], by_step: Mapping[int, list[ToolCall]],
 
 def _message(row: RunMessage, by_step: Mapping[int, list[ToolCall]], bodies: Bodies) -> Message:
     if row.role == "assistant":
-        return Message("assistant", row.content, tool_calls=asked_in(by_step.get(row.step, ())))
-    if row.role == "tool":
-        return Message("tool", row.content, tool_call_id=row.tool_call_id, name=row.name)
+        return Message("assistant", row.content, tool_calls=asked_in(by_step.get(row.step, ())), kept=row.kept)
     images = tuple(
         Image(part.media_type, bodies[part.block], part.name)
         for part in row.parts or ()
         if part.kind == "image" and part.block in bodies
     )
-    return Message(row.role, row.content, images, name=row.name)
+    return Message(row.role, row.content, images, tool_call_id=row.tool_call_id, name=row.name)
 
 
 def asked_in(calls: Iterable[ToolCall]) -> tuple[Asked, ...]:

@@ -8,21 +8,23 @@ from stigmergy.agents.gateway import secrets_from
 from stigmergy.agents.model import Definition, JsonObject, ToolSpec
 from stigmergy.agents.models.named import named_model
 from stigmergy.agents.models.port import Model, Reply
+from stigmergy.agents.models.providers import close_models
 from stigmergy.breadcrumbs.search import Searcher
+from stigmergy.engine.builtins import BUILTINS
+from stigmergy.engine.catalog import Catalogs
 from stigmergy.engine.code import DIRECT, Code
 from stigmergy.engine.direct import DirectModel
+from stigmergy.engine.servers import Servers
 from stigmergy.engine.streaming import Stream
 from stigmergy.engine.toolbox import is_in_conversation
 from stigmergy.kernel.clock import Clock
 from stigmergy.kernel.database import Database
 from stigmergy.kernel.transaction import Scope
 from stigmergy.net import reach_of
-from stigmergy.runs import delegation, notebook
 from stigmergy.runs.model import Run
-from stigmergy.runs.tools import Builtin
+from stigmergy.runs.tools import Asking, Builtin, Outside
 from stigmergy.settings import Settings
 from stigmergy.spaces import prompt as spaces_prompt
-from stigmergy.spaces import tools as spaces_tools
 from stigmergy.telemetry import Telemetry
 
 
@@ -34,22 +36,26 @@ class Runtime:
         *,
         settings: Settings | None = None,
         searcher: Searcher | None = None,
-        builtins: Iterable[Builtin] = (),
+        builtins: Iterable[Builtin | Asking] = (),
         telemetry: Telemetry | None = None,
     ) -> None:
         self.database = database
         self.code = code or Code()
         self.settings = settings or Settings()
         self.searcher = searcher
-        ours = (*delegation.TOOLS, *notebook.TOOLS, *spaces_tools.TOOLS, *builtins)
-        self.builtins: Mapping[str, Builtin] = {tool.spec.name: tool for tool in ours}
+        self.outside = Outside(database, searcher)
+        self.builtins: Mapping[str, Builtin | Asking] = {**BUILTINS, **{tool.spec.name: tool for tool in builtins}}
         # what gateway tools may know and may call
         self.secrets = secrets_from()
         self.reach = reach_of(self.settings)
+        self.servers = Servers(database.clock)
+        self.catalogs = Catalogs(database, self.builtins)
         self._telemetry = telemetry
 
     async def close(self) -> None:
         """Let go of what was opened to the outside."""
+        await self.servers.close()
+        await close_models()
 
     @property
     def clock(self) -> Clock:
@@ -61,10 +67,6 @@ class Runtime:
 
     def new_stream(self, tenant: str, run_id: str) -> Callable[[], Stream]:
         return lambda: Stream(self.database.bus, tenant, run_id)
-
-    async def toolsets(self, definition: Definition) -> list[ToolSpec]:
-        """The tools that an agent's servers have."""
-        return []
 
     async def conversation(self, run: Run, definition: Definition, scope: Scope) -> list[str]:
         """What the prompt says of the conversation that a run is in, and of what its agent keeps."""

@@ -31,7 +31,7 @@ from stigmergy.kernel.transaction import Scope
 from stigmergy.runs import steps
 from stigmergy.runs.delegation import FINAL_ANSWER
 from stigmergy.runs.model import ENDED, ToolCall, Usage
-from stigmergy.runs.steps import NewCall, NewThought, Step
+from stigmergy.runs.steps import Ending, NewCall, NewThought, Step
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -141,7 +141,8 @@ class Driver:
         return None
 
     async def _complete(self, result: Any) -> bool:
-        self._live.run = await self._write(steps.complete, self._live.run, result)
+        ending = Ending("completed", result, output=self._live.definition.output)
+        self._live.run = await self._write(steps.complete, self._live.run, ending)
         return True
 
     async def _fail(self, reason: str, loaded: steps.Loaded | None = None) -> bool:
@@ -224,6 +225,7 @@ class Driver:
             model=reply.model,
             ending=answer.ending if pause is None else None,
             remark=answer.remark,
+            kept=reply.kept,
             pause=pause,
             checkpoint=low or ("step_complete" if definition.checkpoints == "every_step" else None),
         )

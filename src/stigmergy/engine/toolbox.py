@@ -12,7 +12,7 @@ from stigmergy.agents.models.port import Asked, ToolShown
 from stigmergy.agents.tools import Tool
 from stigmergy.errors import Invalid
 from stigmergy.runs.model import Run
-from stigmergy.runs.tools import Builtin
+from stigmergy.runs.tools import Asking, Builtin
 
 MAX_ARGUMENTS = 1 << 20
 _NOTHING: Mapping[str, Tool] = {}
@@ -24,7 +24,7 @@ class Toolbox:
     def __init__(
         self,
         definition: Definition,
-        builtins: Mapping[str, Builtin],
+        builtins: Mapping[str, Builtin | Asking],
         functions: Mapping[str, Tool] = _NOTHING,
         more: Iterable[ToolSpec] = (),
         *,
@@ -33,7 +33,10 @@ class Toolbox:
         self.definition = definition
         self.builtins = {name: builtins[name] for name in _chosen(definition, builtins, in_conversation)}
         scoped = (tool for tool in definition.tools if not tool.agent_scope or definition.name in tool.agent_scope)
-        self.specs = {spec.name: spec for spec in (*(each.spec for each in self.builtins.values()), *scoped, *more)}
+        self.specs: dict[str, ToolSpec] = {}
+        for spec in (*(each.spec for each in self.builtins.values()), *scoped, *more):
+            # of two with one name the first holds: no server from outside can put itself before what the engine or the agent has
+            self.specs.setdefault(spec.name, spec)
         self.functions = {name: functions.get(spec.shape) for name, spec in self.specs.items()}
 
     def shown(self) -> list[ToolShown]:
@@ -100,7 +103,7 @@ CONVERSING = (
 REMEMBERING = ("write_breadcrumb", "read_breadcrumbs", "search_breadcrumbs")
 
 
-def _chosen(definition: Definition, builtins: Mapping[str, Builtin], in_conversation: bool) -> list[str]:
+def _chosen(definition: Definition, builtins: Mapping[str, Builtin | Asking], in_conversation: bool) -> list[str]:
     if definition.builtin_tools is not None:
         if unknown := [name for name in definition.builtin_tools if name not in builtins]:
             raise Invalid(f"there is no built-in tool {unknown[0]!r}; there are {', '.join(sorted(builtins))}", "builtin_tools")

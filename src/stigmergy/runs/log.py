@@ -3,10 +3,12 @@
 A text over `LARGEST` bytes is kept whole as a block; the log has its beginning, and says so.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
+from stigmergy.agents.models.port import Image
 from stigmergy.agents.tokens import count_tokens
 from stigmergy.kernel.blocks import put_block
 from stigmergy.kernel.transaction import Transaction
@@ -34,6 +36,20 @@ async def kept(tx: Transaction, text: str) -> Kept:
     note = f"\n\n[clipped: {size:,} bytes in all, the first {SHOWN:,} characters are shown; the whole is block {block}]"
     part = Part(kind="text", block=block, media_type="text/plain", size=size)
     return Kept(text[:SHOWN] + note, [part], {"block": block, "size": size, "clipped": True})
+
+
+async def pictured(tx: Transaction, images: Sequence[Image]) -> list[Part]:
+    """Pictures and files, each kept once by its content."""
+    return [
+        Part(
+            kind="image" if image.media_type.startswith("image/") else "file",
+            block=await put_block(tx, image.data, image.media_type),
+            media_type=image.media_type,
+            size=len(image.data),
+            name=image.name,
+        )
+        for image in images
+    ]
 
 
 async def say(

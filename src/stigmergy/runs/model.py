@@ -124,7 +124,8 @@ class Run(Record, frozen=True, kw_only=True):
 
 
 class RunMessage(Record, frozen=True, kw_only=True):
-    """The inner monologue of a run. What an assistant asked of tools are the tool calls of its step."""
+    """The inner monologue of a run. What an assistant asked of tools are the tool calls of its step; `kept` is what its provider
+    wants to see again with its message."""
 
     run_id: str
     pos: int
@@ -141,6 +142,7 @@ class RunMessage(Record, frozen=True, kw_only=True):
     model: str | None = None
     prompt: StepPrompt | None = None
     usage: Usage | None = None
+    kept: JsonObject | None = None
 
 
 class ToolCall(Record, frozen=True, kw_only=True):

@@ -1,9 +1,11 @@
 """What comes of a tool call: its result in the log, and whether the run can go on. The caller has locked the run's head."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
+from stigmergy.agents.models.port import Image
 from stigmergy.kernel.timers import cancel_timer
 from stigmergy.kernel.transaction import Transaction
 from stigmergy.runs import log, store
@@ -30,11 +32,13 @@ async def settle_call(
     error: str | None = None,
     duration_ms: int | None = None,
     model: str = "",
+    images: Sequence[Image] = (),
 ) -> Settled:
     """Record what came of a call, and what the model is told of it."""
     check_transition(CALL_TRANSITIONS, f"tool call {call.id}", call.status, status)
     text = f"error: {error}" if status != "success" else log.as_text(result)
     whole = await log.kept(tx, text)
+    parts = [*(whole.parts or ()), *await log.pictured(tx, images)]
     pos = await store.advance(tx, run.id, 2)
     settled = await tx.update(
         call,
@@ -53,7 +57,7 @@ async def settle_call(
         step=call.step,
         name=call.tool_name,
         tool_call_id=call.id,
-        parts=whole.parts,
+        parts=parts or None,
         model=model,
     )
     return Settled(settled, message)

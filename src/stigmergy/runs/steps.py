@@ -9,11 +9,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from stigmergy.agents import store as agents
-from stigmergy.agents.model import Definition, Execution, Visibility
+from stigmergy.agents.model import Definition, Execution, OutputSpec, Visibility
+from stigmergy.agents.models.port import Image
 from stigmergy.kernel.blocks import put_block
 from stigmergy.kernel.leases import Claim, finish, hold, release
 from stigmergy.kernel.transaction import Snapshot, Transaction
 from stigmergy.runs import log, store
+from stigmergy.runs.answering import write_answer
 from stigmergy.runs.commands import lock_with_parent, make_room, move_run, move_task
 from stigmergy.runs.endings import end_run
 from stigmergy.runs.model import (
@@ -66,6 +68,7 @@ class Ending(NamedTuple):
     status: RunStatus
     result: Any = None
     error: str | None = None
+    output: OutputSpec | None = None
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,6 +89,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint: CheckpointReason | None = "step_complete"
     metadata: JsonObject | None = None
     remark: str | None = None
+    kept: JsonObject | None = None
 
 
 class Written(msgspec.Struct, frozen=True):
@@ -184,6 +188,7 @@ async def write_step(tx: Transaction, worker: str, claim: Claim, run: Run, step:
             model=step.model,
             prompt=step.prompt,
             usage=step.usage,
+            kept=step.kept,
         )
     )
     calls = [await _open(tx, run, pos + place, number, call) for place, call in enumerate(step.calls, 1)]
@@ -209,7 +214,14 @@ async def _after(tx: Transaction, run: Run, number: int, step: Step, *, heard: b
     run = await tx.update(run, **fields)
     if step.ending is None or (heard and step.ending.status == "completed"):
         return run
-    return await end_run(tx, run, step.ending.status, result=step.ending.result, error=step.ending.error)
+    return await _end(tx, run, step.ending)
+
+
+async def _end(tx: Transaction, run: Run, ending: Ending) -> Run:
+    """The run's end, and its answer as the breadcrumb that its agent makes of answers."""
+    if ending.status == "completed" and ending.output is not None:
+        await write_answer(tx, run, ending.output, ending.result)
+    return await end_run(tx, run, ending.status, result=ending.result, error=ending.error)
 
 
 async def _heard(tx: Transaction, run_id: str, upto: int) -> bool:
@@ -284,12 +296,15 @@ async def record_result(
     error: str | None = None,
     duration_ms: int | None = None,
     model: str = "",
+    images: Sequence[Image] = (),
     mark_error: bool = False,
     pause: Waiting | None = None,
     thoughts: Sequence[NewThought] = (),
 ) -> Settled:
     """What came of a call that the worker made; with an error a checkpoint, and a pause when a person is to decide."""
-    settled = await settle_call(tx, run, call, status, result=result, error=error, duration_ms=duration_ms, model=model)
+    settled = await settle_call(
+        tx, run, call, status, result=result, error=error, duration_ms=duration_ms, model=model, images=images
+    )
     await hold(tx, worker, claim)
     if mark_error and status == "failed":
         await checkpoint(tx, run, "tool_error", pos=settled.message.pos)
@@ -335,12 +350,12 @@ async def call_builtin(
     return Called(run, await settle_call(tx, run, call, "success", result=outcome.result, model=definition.model))
 
 
-async def complete(tx: Transaction, worker: str, claim: Claim, run: Run, result: Any) -> Run:
-    """The run has its answer from a tool, with no more thinking."""
+async def complete(tx: Transaction, worker: str, claim: Claim, run: Run, ending: Ending) -> Run:
+    """The run has its answer from a tool or a person, with no more thinking."""
     await lock_with_parent(tx, run)
     now = await store.locked_run(tx, run.id)
     await hold(tx, worker, claim)
-    return await end_run(tx, now, "completed", result=result)
+    return await _end(tx, now, ending)
 
 
 async def start_call(tx: Transaction, worker: str, claim: Claim, call: ToolCall, args: Any) -> ToolCall:

@@ -11,6 +11,8 @@ import msgspec
 
 from stigmergy.agents.model import Definition, ToolSpec
 from stigmergy.agents.tools import parameters_of
+from stigmergy.breadcrumbs.search import Searcher
+from stigmergy.kernel.database import Database
 from stigmergy.kernel.transaction import Transaction
 from stigmergy.runs.model import JsonObject, Run, ToolCall, WaitKind
 
@@ -65,6 +67,27 @@ class Builtin(NamedTuple):
 
     spec: ToolSpec
     unit: Unit
+
+
+class Outside(NamedTuple):
+    """What a tool may use that is no unit."""
+
+    database: Database
+    searcher: Searcher | None = None
+
+
+Ask = Callable[[Outside, Acting, JsonObject], Awaitable[Any]]
+
+
+class Asking(NamedTuple):
+    """A tool of ours that only reads, outside of any unit: what it looks for may take a model, or long."""
+
+    spec: ToolSpec
+    ask: Ask
+
+
+def asking(name: str, description: str, args: type[msgspec.Struct], ask: Ask) -> Asking:
+    return Asking(ToolSpec(name=name, description=description, parameters=parameters_of(args), repeatable=True), ask)
 
 
 def builtin(name: str, description: str, args: type[msgspec.Struct], unit: Unit) -> Builtin:
