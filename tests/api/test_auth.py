@@ -270,6 +270,13 @@ BODIES: dict[str, Any] = {
     "put_trigger": TRIGGER,
     "check_triggers": {"triggers": [{"id": "t", **TRIGGER}]},
     "test_triggers": {"collection": "breadcrumbs"},
+    "create_task": {"name": "agent:a", "instruction": "x"},
+    "patch_task": {"status": "running"},
+    "create_sub_agent": {"task_id": "{id}"},
+    "patch_sub_agent": {"status": "completed"},
+    "create_sub_agent_message": {"role": "user", "content": "x"},
+    "create_sub_agent_tool_call": {"id": "c", "tool_name": "x"},
+    "patch_sub_agent_tool_call": {"status": "success"},
 }
 # These make one of their own in the place of what they cannot see.
 PUTTING = {"replace_breadcrumb", "put_trigger"}
@@ -285,7 +292,7 @@ def operations(server: Server) -> Iterator[tuple[str, str, str]]:
 
 
 def call(client: httpx.Client, operation: str, method: str, path: str, id: str, name: str) -> httpx.Response:
-    path = path.replace("{id}", id).replace("{name}", name).replace("{version}", "1")
+    path = path.replace("{id}", id).replace("{call_id}", id).replace("{name}", name).replace("{version}", "1")
     body = json.loads(json.dumps(BODIES.get(operation)).replace("{id}", id))
     if operation == "follow_events":
         with client.stream(method, path, params={"after": "0"}) as feed:
@@ -300,9 +307,16 @@ def test_no_route_shows_or_changes_anything_of_another_tenant(guarded: Server) -
     id = ours.post("/v1/breadcrumbs", json=NOTE | {"tags": ["of-the-first"]}).json()["id"]
     ours.put("/v1/schemas/of.the.first", json={"ttl_ms": 5_000}).raise_for_status()
     ours.put(f"/v1/triggers/{id}", json=TRIGGER | {"condition": "title == 'of-the-first'"}).raise_for_status()
+    task = {"id": id, "name": "agent:of-the-first", "instruction": "of-the-first"}
+    ours.post("/v1/tasks", json=task).raise_for_status()
+    ours.post("/v1/sub-agents", json={"id": id, "task_id": id}).raise_for_status()
+    ours.post(f"/v1/sub-agents/{id}/tool-calls", json={"id": id, "tool_name": "of-the-first"}).raise_for_status()
 
     def there() -> list[Any]:
-        paths = (f"/v1/breadcrumbs/{id}/history", "/v1/schemas/of.the.first", f"/v1/triggers/{id}")
+        paths = (
+            *(f"/v1/breadcrumbs/{id}/history", "/v1/schemas/of.the.first", f"/v1/triggers/{id}", f"/v1/tasks/{id}"),
+            *(f"/v1/sub-agents/{id}", f"/v1/sub-agents/{id}/messages", f"/v1/sub-agents/{id}/tool-calls"),
+        )
         return [ours.get(path).raise_for_status().json() for path in paths]
 
     before = there()
@@ -317,7 +331,7 @@ def test_no_route_shows_or_changes_anything_of_another_tenant(guarded: Server) -
         walked.add(operation)
         assert "of the first tenant" not in answer.text or operation in BODIES, operation
         assert "of-the-first" not in answer.text, operation
-        if "{id}" in path or operation == "preview_assembly" or operation in ("get_schema", "delete_schema"):
+        if "{id}" in path or operation in ("preview_assembly", "get_schema", "delete_schema", "create_sub_agent"):
             assert code(answer) == (404, "not_found"), operation
     assert len(walked) >= 15
     second = guarded.client_of("mia", tenant="second")

@@ -1,5 +1,6 @@
 """The server's description of itself, and whether it is true."""
 
+import json
 import os
 import re
 import subprocess
@@ -9,6 +10,7 @@ from typing import Any
 
 import httpx
 
+from stigmergy.kernel.ids import new_id
 from support.server import Server
 
 # Requests are made up from the description, good ones and bad ones; what is not checked, and why:
@@ -78,14 +80,31 @@ def test_every_route_documents_its_problems_and_who_may_come(open_server: Server
 
 def test_every_example_is_taken(server: Server) -> None:
     client = server.client()
-    trigger = "01890a5d-ac96-774b-bcce-b302099a8057"
     for path, methods in described(server)["paths"].items():
         for method, operation in sorted(methods.items(), key=lambda each: each[0] == "patch"):
             content = operation.get("requestBody", {}).get("content", {}).get("application/json")
             for example in content["examples"].values() if content else ():
-                client.put(f"/v1/breadcrumbs/{trigger}", json={"schema_name": "user.message.v1", "context": {"text": "x"}})
-                answer = client.request(method, path.format(id=trigger, name="user.message.v1"), json=example["value"])
+                id = prepared(client)
+                body = json.loads(json.dumps(example["value"]).replace(EXAMPLE_ID, id))
+                answer = client.request(method, path.format(id=id, call_id=id, name="user.message.v1"), json=body)
                 assert answer.is_success, answer.text
+
+
+EXAMPLE_ID = "01890a5d-ac96-774b-bcce-b302099a8057"
+
+
+def prepared(client: httpx.Client) -> str:
+    """An id under which there is one of everything that the examples are about."""
+    id = new_id()
+    for method, path, body in (
+        ("PUT", f"/v1/breadcrumbs/{id}", {"schema_name": "user.message.v1", "context": {"text": "x"}}),
+        ("POST", "/v1/tasks", {"id": id, "name": "agent:researcher", "instruction": "Look."}),
+        ("POST", "/v1/sub-agents", {"id": id, "task_id": id}),
+        ("POST", f"/v1/sub-agents/{id}/tool-calls", {"id": id, "tool_name": "search"}),
+    ):
+        answer = client.request(method, path, json=body)
+        assert answer.is_success, answer.text
+    return id
 
 
 def test_every_reference_leads_somewhere(open_server: Server) -> None:

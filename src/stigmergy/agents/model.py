@@ -15,6 +15,7 @@ from stigmergy.kernel.record import Record, declare
 
 JsonObject = dict[str, Any]
 Execution = Literal["internal", "gateway", "mcp", "client"]
+Executor = Literal["engine", "external"]
 Visibility = Literal["visible", "hidden", "result-only"]
 CheckpointPolicy = Literal["every_step", "tool_error", "low_confidence", "manual"]
 OnTimeout = Literal["continue", "cancel", "reject", "fail"]
@@ -79,7 +80,7 @@ class OutputSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """All that is said of an agent."""
+    """All that is said of an agent. With the executor `external` its runs are done by a program outside, by no worker of ours."""
 
     name: str
     model: str
@@ -103,6 +104,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     on_missing: Literal["wait", "fail"] = "fail"
     triggers_on_own: bool = False
     second_message: Literal["new_run", "same_run"] = "new_run"
+    executor: Executor = "engine"
     code: tuple[str, ...] = ()
 
     def tool(self, name: str) -> ToolSpec | None:

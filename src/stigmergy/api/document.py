@@ -8,7 +8,7 @@ import msgspec
 from litestar import Litestar
 from litestar.openapi.config import OpenAPIConfig
 
-from stigmergy.api import deliveries, problems, triggers, wire
+from stigmergy.api import deliveries, problems, sub_agents, tasks, triggers, wire
 from stigmergy.api.assembly import PreviewIn
 from stigmergy.api.search import SearchedOut, SearchIn
 from stigmergy.breadcrumbs.assembly import Assembly
@@ -33,6 +33,8 @@ SHAPES: tuple[Any, ...] = (
     problems.Problem,
     *triggers.SHAPES,
     *deliveries.SHAPES,
+    *tasks.SHAPES,
+    *sub_agents.SHAPES,
 )
 
 ABOUT: dict[int, str] = {
@@ -59,6 +61,8 @@ WRITES = (507,)
 MORE: dict[str, tuple[int, ...]] = {
     **triggers.MORE,
     **deliveries.MORE,
+    **tasks.MORE,
+    **sub_agents.MORE,
     "create_breadcrumb": (409,),
     "create_breadcrumbs": (409,),
     "get_breadcrumb": (404,),
@@ -78,6 +82,8 @@ TAGGED = {"create_breadcrumb", "get_breadcrumb", "get_breadcrumb_full", "get_bre
     "replace_breadcrumb",
     "retag_breadcrumb",
     *triggers.TAGGED,
+    *tasks.TAGGED,
+    *sub_agents.TAGGED,
 }
 NOTE: Json = {
     "schema_name": "user.message.v1",
@@ -88,6 +94,8 @@ NOTE: Json = {
 }
 EXAMPLES: dict[str, Any] = {
     **triggers.EXAMPLES,
+    **tasks.EXAMPLES,
+    **sub_agents.EXAMPLES,
     "create_breadcrumb": NOTE,
     "create_breadcrumbs": [NOTE],
     "replace_breadcrumb": NOTE,
@@ -154,6 +162,8 @@ def _complete_success(id: str, responses: Json) -> None:
     if id == "get_breadcrumb":
         responses["304"] = {"description": "The caller has this version already."}
         responses["200"]["content"]["application/json"]["schema"] = {"$ref": "#/components/schemas/BreadcrumbOut"}
+    if id == "create_sub_agent":
+        responses["200"] = {**responses["201"], "description": "It was taken up before."}
     if id == "follow_events":
         responses["200"]["content"] = {"text/event-stream": {"schema": {"type": "string"}}}
 

@@ -17,6 +17,8 @@ from stigmergy.api.deliveries import DeliveryRoutes
 from stigmergy.api.document import document
 from stigmergy.api.events import events
 from stigmergy.api.search import search
+from stigmergy.api.sub_agents import SubAgentRoutes
+from stigmergy.api.tasks import TaskRoutes
 from stigmergy.api.triggers import TriggerRoutes
 from stigmergy.api.wire import BrowserToken, Health
 from stigmergy.errors import Invalid
@@ -58,6 +60,8 @@ ROUTES: tuple[Any, ...] = (
     preview,
     TriggerRoutes,
     DeliveryRoutes,
+    TaskRoutes,
+    SubAgentRoutes,
 )
 
 

@@ -15,11 +15,15 @@ from stigmergy.kernel.database import Database
 from stigmergy.kernel.rules import RuleBook, declare_rules
 from stigmergy.kernel.timers import Effect
 from stigmergy.kernel.transaction import SHARED, Scope, Transaction
-from stigmergy.runs import commands, endings, settling, waits
+from stigmergy.runs import commands, delegation, endings, external, settling, waits
 from stigmergy.settings import Settings
 from stigmergy.telemetry import Telemetry
 
-EFFECTS: Mapping[str, Effect] = {commands.DEADLINE: endings.pass_deadline, settling.WAIT: waits.expire}
+EFFECTS: Mapping[str, Effect] = {
+    commands.DEADLINE: endings.pass_deadline,
+    delegation.TASK_DEADLINE: external.pass_task_deadline,
+    settling.WAIT: waits.expire,
+}
 
 
 def register(rules: RuleBook) -> None:

@@ -14,6 +14,7 @@ from stigmergy.agents.model import Definition, JsonObject, entity_of
 from stigmergy.breadcrumbs import queries as breadcrumbs
 from stigmergy.breadcrumbs.model import Breadcrumb
 from stigmergy.breadcrumbs.subscriptions import Subscription, parse_subscriptions
+from stigmergy.errors import NotFound
 from stigmergy.kernel.journal import Change, Seen
 from stigmergy.kernel.record import COLLECTIONS
 from stigmergy.kernel.rules import Rule
@@ -22,6 +23,7 @@ from stigmergy.runs.commands import Start, start_run
 from stigmergy.runs.delegation import NewTask, create_task
 from stigmergy.runs.model import Cause, Run, Task
 from stigmergy.spaces.commands import ensure_space
+from stigmergy.spaces.model import Space
 from stigmergy.spaces.queries import space_ids_of
 
 RULE_KIND = "agent"
@@ -39,9 +41,12 @@ async def start(tx: Transaction, given: Start) -> Run:
 
 
 async def give_task(tx: Transaction, given: NewTask) -> tuple[Task, Run | None]:
-    """The same for a task."""
+    """The same for a task. Who owns the space that is named owns the task, so that both have one path."""
     if given.space_id:
-        return await create_task(tx, given)
+        space = await tx.get(Space, given.space_id)
+        if space is None:
+            raise NotFound(f"no space {given.space_id}; without one the task gets a space of its own")
+        return await create_task(tx, msgspec.structs.replace(given, owner_id=space.owner_id))
     id = given.id or tx.new_id()
     await ensure_space(tx, id, given.owner_id)
     return await create_task(tx, msgspec.structs.replace(given, id=id, space_id=id))
@@ -54,6 +59,8 @@ def subscription_rules(owner: str, definitions: Iterable[Definition]) -> list[Ru
     """What has to be matched for these agents: a rule for each trigger subscription and collection that can show its schema."""
     rules: list[Rule] = []
     for definition in definitions:
+        if definition.executor == "external":
+            continue  # a program outside is woken by triggers
         for place, subscription in enumerate(parse_subscriptions(list(definition.subscriptions))):
             if subscription.role == "trigger":
                 rules += (_rule(owner, definition, place, subscription, name) for name in _shown_in(subscription))

@@ -4,10 +4,12 @@ Task and run move together, in one transaction. Whoever writes to a run holds it
 concerned, then runs by their ids (a parent's is lower than its child's), then the tenant's head.
 """
 
+from typing import NamedTuple
+
 import msgspec
 
 from stigmergy.agents import store as agents
-from stigmergy.agents.model import Definition, entity_of
+from stigmergy.agents.model import Definition, Limits, entity_of
 from stigmergy.errors import Conflict, Invalid
 from stigmergy.kernel.leases import enqueue, withdraw
 from stigmergy.kernel.timers import set_timer
@@ -28,6 +30,8 @@ from stigmergy.runs.model import (
 
 DEADLINE = "run.deadline"
 LONGEST_INSTRUCTION = 1 << 20
+# The version of an agent that is executed outside and has no definition here.
+UNDEFINED = 0
 
 
 class LimitReached(Conflict):
@@ -51,16 +55,31 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     id: str | None = None
 
 
+class Pinned(NamedTuple):
+    """The definition that a run is started with, and where its runs are claimed."""
+
+    definition: Definition
+    version: int
+    shared: bool
+    queue: str
+
+
 async def start_run(tx: Transaction, start: Start) -> Run:
     """Put a run into the queue. The same cause gets the run that it started before."""
     if start.cause_key is not None:
         found = await tx.find(store.OF_CAUSE, cause_key=start.cause_key)
         if found:
             return found[0]
+    record = await agents.named(tx, start.agent)
+    pinned = Pinned(record.definition, record.version, record.tenant != tx.tenant, record.queue)
+    return await open_run(tx, start, pinned)
+
+
+async def open_run(tx: Transaction, start: Start, pinned: Pinned) -> Run:
+    """A run with the first messages of its log, as a definition says."""
     if start.instruction is not None and len(start.instruction) > LONGEST_INSTRUCTION:
         raise Invalid(f"an instruction has at most {LONGEST_INSTRUCTION:,} characters; put the rest into a block", "instruction")
-    record = await agents.named(tx, start.agent)
-    definition = record.definition
+    definition = pinned.definition
     nesting = 0 if start.parent is None else start.parent.nesting + 1
     if start.parent is not None and nesting > definition.limits.nesting:
         raise LimitReached(
@@ -73,8 +92,8 @@ async def start_run(tx: Transaction, start: Start) -> Run:
             owner_id=start.owner_id,
             space_id=start.space_id,
             agent=start.agent,
-            agent_version=record.version,
-            agent_shared=record.tenant != tx.tenant,
+            agent_version=pinned.version,
+            agent_shared=pinned.shared,
             entity_id=entity_of(start.agent),
             task_id=None if start.task is None else start.task.id,
             parent_run_id=None if start.parent is None else start.parent.id,
@@ -87,10 +106,11 @@ async def start_run(tx: Transaction, start: Start) -> Run:
             active_space_id=start.active_space_id,
             assembly=start.assembly,
             metadata=start.metadata,
+            executor=definition.executor,
             deadline=tx.now + definition.limits.deadline_ms,
         )
     )
-    await _open(tx, run, definition, record.queue, start.instruction)
+    await _open(tx, run, definition, pinned.queue, start.instruction)
     return run
 
 
@@ -105,7 +125,8 @@ async def _open(tx: Transaction, run: Run, definition: Definition, queue: str, i
         )
     await tx.run(store.ADD_HEAD, run_id=run.id, pos=len(said), agent=run.agent, queue=queue)
     await set_timer(tx, DEADLINE, run.id, run.deadline)
-    await enqueue(tx, queue, run.id)
+    if run.executor == "engine":
+        await enqueue(tx, queue, run.id)
 
 
 async def hear(tx: Transaction, run_id: str, text: str, *, name: str | None = None, wakes: bool = True) -> RunMessage:
@@ -124,7 +145,7 @@ async def hear(tx: Transaction, run_id: str, text: str, *, name: str | None = No
 async def wake(tx: Transaction, run: Run) -> Run:
     """Let a completed run go on, with a new deadline and as many steps again. Its task is running again with it."""
     check_transition(RUN_TRANSITIONS, f"run {run.id}", run.status, "running")
-    limits = (await agents.pinned(tx, run.agent, run.agent_version, shared=run.agent_shared)).limits
+    limits = await limits_of(tx, run)
     deadline = tx.now + limits.deadline_ms
     run = await tx.update(
         run, status="running", deadline=deadline, max_steps=run.step + limits.max_steps, result=None, ended_at=None
@@ -135,8 +156,17 @@ async def wake(tx: Transaction, run: Run) -> Run:
     return run
 
 
+async def limits_of(tx: Transaction, run: Run) -> Limits:
+    """What its definition says, or what holds for a run outside whose agent has none here."""
+    if run.agent_version == UNDEFINED:
+        return Limits()
+    return (await agents.pinned(tx, run.agent, run.agent_version, shared=run.agent_shared)).limits
+
+
 async def make_ready(tx: Transaction, run: Run) -> None:
-    """Have a worker go on with a run."""
+    """Have a worker go on with a run. One that is executed outside is told nothing: who executes it has triggers."""
+    if run.executor == "external":
+        return
     head = await store.lock_head(tx, run.id)
     await enqueue(tx, head.queue, run.id)
 

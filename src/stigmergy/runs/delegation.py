@@ -10,18 +10,24 @@ import msgspec
 from msgspec import Meta
 
 from stigmergy.agents import store as agents
+from stigmergy.agents.model import Executor, Limits
 from stigmergy.errors import Invalid, NotFound
 from stigmergy.kernel.rules import MAX_DEPTH
+from stigmergy.kernel.timers import set_timer
 from stigmergy.kernel.transaction import Transaction
 from stigmergy.runs import store
 from stigmergy.runs.commands import Start, hear, start_run
-from stigmergy.runs.model import Cause, Executor, JsonObject, Run, Task, TaskType
+from stigmergy.runs.model import Cause, JsonObject, Run, Task, TaskType
 from stigmergy.runs.tools import Acting, Builtin, Done, Outcome, Party, Refused, Waiting, builtin
 from stigmergy.runs.waits import answer
 
+# A task that is executed outside and has no run yet ends with this.
+TASK_DEADLINE = "task.deadline"
+
 
 class NewTask(msgspec.Struct, frozen=True, kw_only=True):
-    """A task to give. `name` is `agent:NAME` or `tool:NAME`; a tool's instruction is its arguments, as JSON."""
+    """A task to give. `name` is `agent:NAME` or `tool:NAME`; a tool's instruction is its arguments, as JSON. Of one that is
+    executed outside, `deadline_ms` says how long it may be without a run or an end."""
 
     name: str
     instruction: str
@@ -30,6 +36,7 @@ class NewTask(msgspec.Struct, frozen=True, kw_only=True):
     id: str | None = None
     trigger_message_id: str | None = None
     executor: Executor = "engine"
+    deadline_ms: int | None = None
     parent: Run | None = None
     tool_call_id: str | None = None
 
@@ -40,6 +47,8 @@ async def create_task(tx: Transaction, new: NewTask) -> tuple[Task, Run | None]:
     if kind not in ("agent", "tool") or not target:
         raise Invalid("a task's name is agent:NAME or tool:NAME", "name")
     type_: TaskType = "agent" if kind == "agent" else "tool"
+    outside = new.executor == "external"
+    executor = (await agents.named(tx, target)).definition.executor if type_ == "agent" and not outside else new.executor
     task = await tx.insert(
         Task(
             id=new.id or tx.new_id(),
@@ -51,10 +60,13 @@ async def create_task(tx: Transaction, new: NewTask) -> tuple[Task, Run | None]:
             trigger_message_id=new.trigger_message_id,
             parent_run_id=None if new.parent is None else new.parent.id,
             tool_call_id=new.tool_call_id,
-            executor=new.executor,
+            executor=executor,
         )
     )
-    return await begin_task(tx, task.id, parent=new.parent) if new.executor == "engine" else (task, None)
+    if not outside:
+        return await begin_task(tx, task.id, parent=new.parent)
+    await set_timer(tx, TASK_DEADLINE, task.id, tx.now + (new.deadline_ms or Limits().deadline_ms))
+    return task, None
 
 
 async def begin_task(tx: Transaction, task_id: str, *, parent: Run | None = None) -> tuple[Task, Run]:
@@ -66,11 +78,10 @@ async def begin_task(tx: Transaction, task_id: str, *, parent: Run | None = None
         return task, await store.the_run(tx, task.run_id)
     if parent is None and task.parent_run_id is not None:
         parent = await store.the_run(tx, task.parent_run_id)
-    kind, _, target = task.name.partition(":")
     run = await start_run(
         tx,
         Start(
-            agent=target if kind == "agent" else f"tool.{target}",
+            agent=agent_of(task.name),
             instruction=task.instruction,
             owner_id=task.owner_id,
             space_id=task.space_id,
@@ -82,6 +93,12 @@ async def begin_task(tx: Transaction, task_id: str, *, parent: Run | None = None
         ),
     )
     return await tx.update(task, run_id=run.id, status="running"), run
+
+
+def agent_of(task_name: str) -> str:
+    """Whose run does a task: an agent's, or that of the agent that does nothing but call a tool."""
+    kind, _, target = task_name.partition(":")
+    return target if kind == "agent" else f"tool.{target}"
 
 
 # ---- the tools ----

@@ -10,14 +10,13 @@ from typing import Any, Literal
 
 import msgspec
 
-from stigmergy.agents.model import Execution, Visibility
+from stigmergy.agents.model import Execution, Executor, Visibility
 from stigmergy.errors import Conflict
 from stigmergy.kernel.record import Record, declare
 
 JsonObject = dict[str, Any]
 
 TaskType = Literal["agent", "tool"]
-Executor = Literal["engine", "external"]
 TaskStatus = Literal["pending", "running", "waiting", "success", "failed"]
 RunStatus = Literal["queued", "running", "waiting_tool", "waiting_reply", "completed", "failed", "canceled"]
 CallStatus = Literal["pending", "running", "success", "failed", "canceled"]

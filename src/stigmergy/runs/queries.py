@@ -101,8 +101,40 @@ async def task(tx: Snapshot, id: str) -> Task:
     return found
 
 
-async def tasks(tx: Snapshot, *, space_id: str | None = None, below: int | None = None, limit: int = 50) -> Page:
-    if space_id is not None:
-        return Page(await tx.find(store.TASKS_OF_SPACE, space_id=space_id, limit=limit), None)
-    found = await tx.find(store.NEWEST_TASKS, below=EVERYTHING if below is None else below, limit=limit)
+class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which tasks; nothing that is not said matters."""
+
+    space_id: str | None = None
+    trigger_message_id: str | None = None
+    status: str | None = None
+    executor: str | None = None
+    owner_id: str | None = None
+
+
+ALL_TASKS = TaskFilter()
+
+
+async def tasks(tx: Snapshot, such: TaskFilter = ALL_TASKS, *, below: int | None = None, limit: int = 50) -> Page:
+    """The newest changed first."""
+    rest: dict[str, Any] = {"status": such.status, "executor": such.executor, "owner_id": such.owner_id}
+    rest |= {"below": EVERYTHING if below is None else below, "limit": limit}
+    if such.trigger_message_id is not None:
+        rest["trigger_message_id"] = such.trigger_message_id
+        found = await tx.find(store.TASKS_OF_MESSAGE, space_id=such.space_id, **rest)
+    elif such.space_id is not None:
+        found = await tx.find(store.TASKS_OF_SPACE, space_id=such.space_id, **rest)
+    else:
+        found = await tx.find(store.NEWEST_TASKS, **rest)
+    return Page(found, found[-1].seq if len(found) == limit else None)
+
+
+async def runs_outside(
+    tx: Snapshot, *, task_id: str | None = None, status: str | None = None, below: int | None = None, limit: int = 50
+) -> Page:
+    """The runs that programs outside execute, the newest changed first."""
+    rest: dict[str, Any] = {"status": status, "below": EVERYTHING if below is None else below, "limit": limit}
+    if task_id is not None:
+        found = await tx.find(store.OUTSIDE_OF_TASK, task_id=task_id, **rest)
+    else:
+        found = await tx.find(store.OUTSIDE, **rest)
     return Page(found, found[-1].seq if len(found) == limit else None)

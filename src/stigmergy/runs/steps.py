@@ -191,7 +191,7 @@ async def write_step(tx: Transaction, worker: str, claim: Claim, run: Run, step:
             kept=step.kept,
         )
     )
-    calls = [await _open(tx, run, pos + place, number, call) for place, call in enumerate(step.calls, 1)]
+    calls = [await open_call(tx, run, pos + place, number, call) for place, call in enumerate(step.calls, 1)]
     remark = None
     if step.remark is not None:
         remark = await log.say(tx, run, first + taken - 1, "user", step.remark, step=number, name=REMARK)
@@ -243,7 +243,8 @@ async def _think(tx: Transaction, run: Run, pos: int, step: int, thought: NewTho
     )
 
 
-async def _open(tx: Transaction, run: Run, pos: int, step: int, call: NewCall) -> ToolCall:
+async def open_call(tx: Transaction, run: Run, pos: int, step: int, call: NewCall) -> ToolCall:
+    """Put a call into the log of a run that the caller has locked, at a position that it took."""
     opened = await tx.insert(
         ToolCall(
             run_id=run.id,

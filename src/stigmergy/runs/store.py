@@ -44,6 +44,12 @@ OF_AGENT = RUNS.query(
 OF_STATUS = RUNS.query(
     "of_status", "WHERE tenant = :tenant AND status = :status AND seq < :below ORDER BY tenant, seq DESC LIMIT :limit"
 )
+_OUTSIDE = (
+    "executor = 'external' AND (CAST(:status AS TEXT) IS NULL OR status = :status) AND seq < :below"
+    " ORDER BY tenant, seq DESC LIMIT :limit"
+)
+OUTSIDE = RUNS.query("outside", f"WHERE tenant = :tenant AND {_OUTSIDE}")
+OUTSIDE_OF_TASK = RUNS.query("outside_of_task", f"WHERE tenant = :tenant AND task_id = :task_id AND {_OUTSIDE}")
 COUNT_WAITING = Statement(
     "runs.count_waiting",
     "SELECT count(*) FROM runs WHERE tenant = :tenant AND agent = :agent AND status = 'waiting_reply' AND id <> :run_id",
@@ -94,8 +100,17 @@ INBOX = WAITS.query(
 )
 
 TASK_OF_RUN = TASKS.query("of_run", "WHERE tenant = :tenant AND id = :task_id")
-TASKS_OF_SPACE = TASKS.query("of_space", "WHERE tenant = :tenant AND space_id = :space_id ORDER BY created_at DESC LIMIT :limit")
-NEWEST_TASKS = TASKS.query("newest", "WHERE tenant = :tenant AND seq < :below ORDER BY tenant, seq DESC LIMIT :limit")
+_SUCH_TASKS = (
+    "AND (CAST(:status AS TEXT) IS NULL OR status = :status) AND (CAST(:executor AS TEXT) IS NULL OR executor = :executor)"
+    " AND (CAST(:owner_id AS TEXT) IS NULL OR owner_id = :owner_id) AND seq < :below ORDER BY seq DESC LIMIT :limit"
+)
+TASKS_OF_SPACE = TASKS.query("of_space", f"WHERE tenant = :tenant AND space_id = :space_id {_SUCH_TASKS}")
+TASKS_OF_MESSAGE = TASKS.query(
+    "of_message",
+    "WHERE tenant = :tenant AND trigger_message_id = :trigger_message_id"
+    f" AND (CAST(:space_id AS TEXT) IS NULL OR space_id = :space_id) {_SUCH_TASKS}",
+)
+NEWEST_TASKS = TASKS.query("newest", f"WHERE tenant = :tenant {_SUCH_TASKS.replace('BY seq', 'BY tenant, seq')}")
 
 
 class Head(NamedTuple):

@@ -41,7 +41,7 @@ async def run_changed(tx: Transaction, change: Change) -> None:
         await mark_seen(tx, run)
     elif run.active_space_id is not None and change.depth < MAX_DEPTH:
         await _start_for_unheard(tx, change, run)
-    if run.status == "failed" and run.parent_run_id is None:
+    if run.status == "failed" and run.parent_run_id is None and run.executor == "engine":
         await set_timer(tx, TELL, run.id, tx.now)
     await question_ended(tx, run)
 

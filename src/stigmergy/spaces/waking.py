@@ -21,6 +21,9 @@ from stigmergy.spaces.model import AGENT, SPACE_MESSAGES, Member, Roster, SpaceM
 # A definition that says this hears what comes while it runs in that run. (In a text inside of it the quotes are escaped.)
 SAME_RUN = '"second_message":"same_run"'
 
+# A definition that says this is a program's outside, which has triggers of its own.
+OUTSIDE = '"executor":"external"'
+
 READ_DEFINITION = Statement(
     "agents.definition",
     "SELECT definition FROM agents WHERE tenant IN (:tenant, '*') AND name = :name ORDER BY tenant DESC LIMIT 1",
@@ -47,23 +50,22 @@ async def woken(tx: Transaction, roster: Roster, message: SpaceMessage, answered
     if found and answered:
         waited = {run.entity_id for id in answered if (run := await tx.get(Run, id)) is not None}
         found = [member for member in found if member.id not in waited]
-    return [member.id for member in found if not await _hears_it(tx, member, message)]
+    return [member.id for member in found if not await _hears_otherwise(tx, member, message)]
 
 
-async def _hears_it(tx: Transaction, member: Member, message: SpaceMessage) -> bool:
+async def _hears_otherwise(tx: Transaction, member: Member, message: SpaceMessage) -> bool:
+    """Whether no run is to start for it: it is told in the run it is in, or is no business of ours."""
     name = member.id.removeprefix(AGENT)
-    if not await _hears_in_same_run(tx, name):
+    ((definition,),) = await tx.rows(READ_DEFINITION, name=name) or [("",)]
+    if OUTSIDE in definition:
+        return True
+    if SAME_RUN not in definition:
         return False
     for run in await tx.find(BUSY, agent=name, space_id=message.space_id):
         if (await runs.locked_run(tx, run.id)).status not in ENDED:
             await hear(tx, run.id, f"[NEW] {message_text(message)}", name=heard_as(message.id))
             return True
     return False
-
-
-async def _hears_in_same_run(tx: Transaction, agent: str) -> bool:
-    rows = await tx.rows(READ_DEFINITION, name=agent)
-    return bool(rows) and SAME_RUN in rows[0][0]
 
 
 async def start_woken(tx: Transaction, change: Change) -> None:
