@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 
 from support.crash import Mortal, Mother
+from support.crash_runs import MortalRuns
+from support.postgres import PostgresServer
+from support.stores import app_template
 
 SEED = int(os.environ.get("STIGMERGY_SEED") or random.SystemRandom().randrange(1 << 32))
 
@@ -26,6 +29,30 @@ def mother() -> Iterator[Mother]:
 def mortal(engine: str, tmp_path: Path, request: pytest.FixtureRequest, mother: Mother, seed: int) -> Iterator[Mortal]:
     store = [str(tmp_path / "store.db")] if engine == "sqlite" else list(request.getfixturevalue("postgres_database"))
     with Mortal(mother, store, tmp_path, seed=seed) as mortal:
+        yield mortal
+
+
+@pytest.fixture(scope="session")
+def mother_of_agents() -> Iterator[Mother]:
+    with Mother("support.crash_runs_child") as mother:
+        yield mother
+
+
+@pytest.fixture
+def program_store(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[list[str]]:
+    """Where a program's store is: a file, or the two URLs of a database."""
+    if engine == "sqlite":
+        yield [str(tmp_path / "store.db")]
+        return
+    server: PostgresServer = request.getfixturevalue("postgres_server")
+    name = server.create_database(server.template_ready("app", app_template))
+    yield list(server.urls(name))
+    server.drop_database(name)
+
+
+@pytest.fixture
+def mortal_runs(program_store: list[str], tmp_path: Path, mother_of_agents: Mother, seed: int) -> Iterator[MortalRuns]:
+    with MortalRuns(mother_of_agents, program_store, tmp_path, seed=seed) as mortal:
         yield mortal
 
 

@@ -8,11 +8,11 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Generic, Self, TypeVar
 
 import apsw
 import msgspec
@@ -32,11 +32,14 @@ POINTS_OF_WRITING = tuple(point for point in POINTS if point != "migration.appli
 
 
 class Mother:
-    """A process from which others are forked, one at a time."""
+    """A process from which others are forked, one at a time. `program` says what they do with their lives."""
+
+    def __init__(self, program: str = "support.crash_child") -> None:
+        self._program = program
 
     def __enter__(self) -> Self:
         environment = os.environ | {"PYTHONPATH": str(ROOT / "tests")}
-        command = [sys.executable, "-m", "support.crash_child"]
+        command = [sys.executable, "-m", self._program]
         self._process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
         return self
 
@@ -68,12 +71,21 @@ class Mother:
         return how
 
 
-class Mortal:
+T = TypeVar("T")
+
+
+class Mortals(Generic[T]):
     """One process after the other on one store, each of them killed. What their callers were told is kept in `answers`."""
+
+    # What they say, where they may be killed, how long they may live.
+    said: type[T]
+    points: Sequence[str] = POINTS_OF_WRITING
+    longest_seconds = LONGEST_SECONDS
+    latest_passing = LATEST_PASSING
 
     def __init__(self, mother: Mother, store: list[str], folder: Path, *, seed: int, name: str = "") -> None:
         self.store = store
-        self.answers: list[Answer] = []
+        self.answers: list[T] = []
         self.kills = 0
         self._mother = mother
         self._random = random.Random(f"{seed} {name}")
@@ -105,7 +117,7 @@ class Mortal:
         if path.exists():
             # the last line may have been cut off
             whole = path.read_bytes().split(b"\n")[:-1]
-            self.answers += [msgspec.json.decode(line, type=Answer) for line in whole]
+            self.answers += [msgspec.json.decode(line, type=self.said) for line in whole]
 
     def kill(self) -> None:
         self._mother.kill()
@@ -118,14 +130,20 @@ class Mortal:
     def live_a_while(self) -> None:
         """Killed at a random moment."""
         self.begin()
-        time.sleep(self._random.uniform(0, LONGEST_SECONDS))
+        time.sleep(self._random.uniform(0, self.longest_seconds))
         self.kill()
 
     def live_and_die_somehow(self) -> None:
         if self._random.random() < 0.5:
             self.live_a_while()
         else:
-            self.live_up_to(self._random.choice(POINTS_OF_WRITING), self._random.randint(1, LATEST_PASSING))
+            self.live_up_to(self._random.choice(self.points), self._random.randint(1, self.latest_passing))
+
+
+class Mortal(Mortals[Answer]):
+    """Whoever writes notes."""
+
+    said = Answer
 
     async def check(self, *beside: "Mortal") -> None:
         """Fail unless the store, opened again, holds what was acknowledged, once, and nothing else, and is whole."""

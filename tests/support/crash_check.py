@@ -1,10 +1,10 @@
 """What must be true of a store whatever happened to who wrote it, worked out from its tables alone."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from stigmergy.kernel.database import Database
-from stigmergy.kernel.query import Statement
+from stigmergy.kernel.query import Query, Statement
 from stigmergy.kernel.record import COLLECTIONS, Record
 from stigmergy.kernel.transaction import Scope, Snapshot
 from support import notes  # noqa: F401  # declares the collections
@@ -40,12 +40,12 @@ class Journal(NamedTuple):
     bodies: dict[Place, Any]
 
 
-async def check_journal(store: Database) -> dict[str, Journal]:
+async def check_journal(store: Database, rows: Mapping[str, Query[Any]] = ROWS) -> dict[str, Journal]:
     """Fail unless journal, rows, versions and tombstones of every tenant say the same; give what they say."""
-    return {tenant: await store.read(_check_tenant, scope=Scope(tenant)) for tenant in await store.tenants()}
+    return {tenant: await store.read(_check_tenant, rows, scope=Scope(tenant)) for tenant in await store.tenants()}
 
 
-async def _check_tenant(tx: Snapshot) -> Journal:
+async def _check_tenant(tx: Snapshot, queries: Mapping[str, Query[Any]]) -> Journal:
     ((head,),) = await tx.rows(HEAD)
     steps = [Step(*row) for row in await tx.rows(CHANGES)]
     assert [step.seq for step in steps] == list(range(1, head + 1)), (
@@ -54,7 +54,7 @@ async def _check_tenant(tx: Snapshot) -> Journal:
 
     last = _last_steps(steps)
     rows: dict[Place, Record] = {}
-    for name, query in ROWS.items():
+    for name, query in queries.items():
         for record in await tx.find(query):
             rows[name, COLLECTIONS[name].id_of(record), record.version] = record
     living = {step.place: step.seq for step in last.values() if step.event != "delete"}

@@ -1,7 +1,7 @@
 """A process that writes until it is killed, and keeps a file of the answers it got.
 
-As a program it forks one such process for every `Life` on its standard input, says its number, and how it ended. The
-programs are imported once, so that a life starts in milliseconds.
+As a program it is a mother: it forks one such process for every `Life` on its standard input, says its number, and how it
+ended. The programs are imported once, so that a life starts in milliseconds.
 """
 
 import asyncio
@@ -10,9 +10,9 @@ import random
 import signal
 import sys
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -147,7 +147,11 @@ async def work(life: Life) -> None:
             callers.create_task(Caller(store, life, number, answers).live())
 
 
-def live(life: Life) -> None:
+Work = Callable[[Life], Coroutine[Any, Any, None]]
+"""What a process does with its life."""
+
+
+def live(life: Life, work: Work) -> None:
     passed = 0
 
     def reached(point: str) -> None:
@@ -161,13 +165,13 @@ def live(life: Life) -> None:
     asyncio.run(work(life))
 
 
-def main() -> None:
+def bear_children(work: Work) -> None:
     for line in sys.stdin.buffer:
         life = msgspec.json.decode(line, type=Life)
         child = os.fork()
         if child == 0:
             try:
-                live(life)
+                live(life, work)
             except BaseException:
                 traceback.print_exc()
             os._exit(1)
@@ -177,4 +181,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    bear_children(work)

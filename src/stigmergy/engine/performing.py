@@ -17,6 +17,7 @@ from stigmergy.engine.prompt import arguments_text
 from stigmergy.engine.runtime import Runtime
 from stigmergy.engine.toolbox import Toolbox
 from stigmergy.errors import Invalid
+from stigmergy.kernel.faults import point
 from stigmergy.runs import steps
 from stigmergy.runs.model import JsonObject as Details
 from stigmergy.runs.model import ToolCall
@@ -67,7 +68,7 @@ class Performer:
         if call.status == "pending":
             call = await self._begin(call, args)
         elif call.id not in self._mine:
-            if not spec.repeatable:
+            if not spec.repeatable and spec.execution_type != "client":  # a client was not asked yet: the wait would be there
                 return await self._settle(call, Outcome(error=UNKNOWN_OUTCOME))
             call = await self._begin(call, args)
         await self._perform(call, spec, args, approved=approval is not None)
@@ -89,7 +90,9 @@ class Performer:
             if isinstance(self._runtime.builtins.get(spec.name), Builtin) or spec.execution_type == "client":
                 return await self._unit(call, spec, args, did)
             with self._runtime.calling(self._live.run, spec, call.id):
+                point("tool.begun")
                 outcome = await attempt(spec, call, self._maker(call, spec, args))
+                point("tool.done")
             if hooks.after_tool:
                 outcome = await through(hooks.after_tool, "after_tool", outcome, self._live.run, did)
         except Refuse as refusal:
@@ -137,6 +140,7 @@ class Performer:
             called = await self._write(steps.call_builtin, self._live.definition, call, unit, args, thoughts=_recorded(did))
         except Invalid as fault:
             return await self._settle(call, Outcome(error=str(fault)), did)
+        point("result.recorded")
         # in another space the prompt says other things
         self._live.stale = self._live.stale or called.run.active_space_id != self._live.run.active_space_id
         self._live.run = called.run
@@ -175,6 +179,7 @@ class Performer:
             pause=pause,
             thoughts=_recorded(did or []),
         )
+        point("result.recorded")
         live.settled(recorded)
         if pause is not None or did or outcome.images:
             live.stale = True

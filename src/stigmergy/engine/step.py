@@ -26,6 +26,7 @@ from stigmergy.engine.runtime import Runtime, told_of
 from stigmergy.engine.streaming import Stream, withdraw_all
 from stigmergy.engine.thinking import think
 from stigmergy.errors import Invalid, LeaseLost, StigmergyError, StoreError, VersionConflict
+from stigmergy.kernel.faults import point
 from stigmergy.kernel.leases import Claim
 from stigmergy.kernel.transaction import Scope
 from stigmergy.runs import steps
@@ -56,6 +57,7 @@ class Driver:
             loaded = await self._write(steps.begin)
             if loaded is None:
                 return
+            point("run.begun")
             run = loaded.run
             self._scope = Scope(self._claim.tenant, run.entity_id, run.cause.change_seq, run.depth)
             if run.attempts > 1:
@@ -112,7 +114,10 @@ class Driver:
             await self._performer.make_calls()
         pause = live.pause
         if live.open_calls or (pause is not None and pause.status == "open"):
-            return await self._write(steps.suspend) is not None or await self._reload()
+            if await self._write(steps.suspend) is None:
+                return await self._reload()
+            point("run.suspended")
+            return True
         if live.stale:
             return False
         if pause is not None and (ended := await self._decided(decide(pause, live.definition))) is not None:
@@ -160,10 +165,12 @@ class Driver:
         began = runtime.clock.monotonic()
         try:
             prompt = await self._prompt(did)
+            point("model.asked")
             with runtime.thinking(live.run, live.definition) as span:
                 new_stream = runtime.new_stream(self._claim.tenant, live.run.id)
                 reply, stream = await think(self._model, prompt.request, live.definition.limits, runtime.clock, new_stream)
                 told_of(span, reply)
+            point("model.answered")
             reply = await through(self._hooks.after_model, "after_model", reply, live.run, did)
         except ModelFailed as failure:
             return await self._fail(f"model: {failure}")
@@ -197,6 +204,7 @@ class Driver:
         except BaseException:
             stream.withdraw()
             raise
+        point("step.written")
         stream.close()
         self._kept.update(step.blocks)
         self._mine.clear()

@@ -14,6 +14,7 @@ from stigmergy.agents.model import Definition
 from stigmergy.engine.runtime import Runtime
 from stigmergy.engine.step import Driver
 from stigmergy.errors import LeaseLost, StigmergyError, StoreClosed
+from stigmergy.kernel.faults import point
 from stigmergy.kernel.leases import Claim, Watch, beat, bury, claim, enlist, held, living, ready_topic, retire
 from stigmergy.kernel.transaction import Scope, Snapshot
 from stigmergy.runs import steps
@@ -128,6 +129,8 @@ class Worker:
                     log.warning("nothing can be claimed from %s: %s", queue, error)
                     await self._database.clock.sleep(PAUSE_SECONDS)
                     continue
+                if claims:
+                    point("run.claimed")
                 for each in claims:
                     self._start(each)
                 if not claims:

@@ -11,6 +11,7 @@ import msgspec
 from stigmergy.agents import store as agents
 from stigmergy.agents.model import Definition, Limits, entity_of
 from stigmergy.errors import Conflict, Invalid
+from stigmergy.kernel.faults import point
 from stigmergy.kernel.leases import enqueue, withdraw
 from stigmergy.kernel.timers import set_timer
 from stigmergy.kernel.transaction import Transaction
@@ -110,6 +111,7 @@ async def open_run(tx: Transaction, start: Start, pinned: Pinned) -> Run:
             deadline=tx.now + definition.limits.deadline_ms,
         )
     )
+    point("start.half")
     await _open(tx, run, definition, pinned.queue, start.instruction)
     return run
 
@@ -150,6 +152,7 @@ async def wake(tx: Transaction, run: Run) -> Run:
     run = await tx.update(
         run, status="running", deadline=deadline, max_steps=run.step + limits.max_steps, result=None, ended_at=None
     )
+    point("wake.half")
     await move_task(tx, run, "running")
     await set_timer(tx, DEADLINE, run.id, deadline)
     await make_ready(tx, run)

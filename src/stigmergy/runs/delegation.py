@@ -12,6 +12,7 @@ from msgspec import Meta
 from stigmergy.agents import store as agents
 from stigmergy.agents.model import Executor, Limits
 from stigmergy.errors import Invalid, NotFound
+from stigmergy.kernel.faults import point
 from stigmergy.kernel.rules import MAX_DEPTH
 from stigmergy.kernel.timers import set_timer
 from stigmergy.kernel.transaction import Transaction
@@ -63,6 +64,7 @@ async def create_task(tx: Transaction, new: NewTask) -> tuple[Task, Run | None]:
             executor=executor,
         )
     )
+    point("task.half")
     if not outside:
         return await begin_task(tx, task.id, parent=new.parent)
     await set_timer(tx, TASK_DEADLINE, task.id, tx.now + (new.deadline_ms or Limits().deadline_ms))

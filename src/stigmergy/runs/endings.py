@@ -3,6 +3,7 @@
 from typing import Any
 
 from stigmergy.errors import NotFound
+from stigmergy.kernel.faults import point
 from stigmergy.kernel.timers import Timer, cancel_timer
 from stigmergy.kernel.transaction import Transaction
 from stigmergy.runs import log, store
@@ -28,12 +29,14 @@ async def end_run(tx: Transaction, run: Run, status: RunStatus, *, result: Any =
     if status != "completed":
         await _break_off(tx, run, error or status)
     ended = await move_run(tx, run, status, result=result, error=error, ended_at=tx.now)
+    point("end.half")
     await cancel_timer(tx, DEADLINE, run.id)
     await leave_queue(tx, run)
     tx.wake(ended_topic(run.id))
     task = await move_task(tx, ended, TASK_END[status], **_outcome(result, error))
     if run.parent_run_id is not None:
         await _tell_parent(tx, ended, task)
+        point("parent.half")
     return ended
 
 
@@ -59,6 +62,7 @@ async def _stop(tx: Transaction, run: Run, reason: str) -> Run:
     for call in await tx.find(store.OPEN_CALLS, run_id=run.id, step=run.step):
         await settle_call(tx, run, call, "canceled", error=reason)
     ended = await move_run(tx, run, "canceled", error=reason, ended_at=tx.now)
+    point("stop.half")
     tx.wake(STOPPED)
     tx.wake(ended_topic(run.id))
     await cancel_timer(tx, DEADLINE, run.id)

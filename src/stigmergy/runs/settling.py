@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from stigmergy.agents.models.port import Image
+from stigmergy.kernel.faults import point
 from stigmergy.kernel.timers import cancel_timer
 from stigmergy.kernel.transaction import Transaction
 from stigmergy.runs import log, store
@@ -48,6 +49,7 @@ async def settle_call(
         settled_pos=pos,
         duration_ms=duration_ms,
     )
+    point("result.half")
     message = await log.say(
         tx,
         run,
@@ -74,6 +76,7 @@ async def resume(tx: Transaction, run: Run) -> Run:
     if run.status in WAITING:
         run = await move_run(tx, run, "running")
         await move_task(tx, run, "running")
+        point("resume.half")
     await make_ready(tx, run)
     return run
 

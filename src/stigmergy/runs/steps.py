@@ -12,6 +12,7 @@ from stigmergy.agents import store as agents
 from stigmergy.agents.model import Definition, Execution, OutputSpec, Visibility
 from stigmergy.agents.models.port import Image
 from stigmergy.kernel.blocks import put_block
+from stigmergy.kernel.faults import point
 from stigmergy.kernel.leases import Claim, finish, hold, release
 from stigmergy.kernel.transaction import Snapshot, Transaction
 from stigmergy.runs import log, store
@@ -133,6 +134,7 @@ async def begin(tx: Transaction, worker: str, claim: Claim) -> Loaded | None:
         await tx.run(store.MARK, run_id=run.id, active=True, parked=False)
     if run.status == "queued":
         run = await move_run(tx, run, "running", attempts=1, started_at=tx.now)
+        point("begin.half")
         await move_task(tx, run, "running")
     elif head.active:  # whoever had it is gone in the middle of something
         run = await tx.update(run, attempts=run.attempts + 1)
@@ -191,6 +193,7 @@ async def write_step(tx: Transaction, worker: str, claim: Claim, run: Run, step:
             kept=step.kept,
         )
     )
+    point("step.half")
     calls = [await open_call(tx, run, pos + place, number, call) for place, call in enumerate(step.calls, 1)]
     remark = None
     if step.remark is not None:
@@ -386,6 +389,7 @@ async def suspend(tx: Transaction, worker: str, claim: Claim) -> Run | None:
         return None
     asks = any(wait.kind in ("reply", "approval") for wait in waits)
     run = await move_run(tx, run, "waiting_reply" if asks else "waiting_tool")
+    point("suspend.half")
     if asks:
         await move_task(tx, run, "waiting")
     await finish(tx, worker, claim)

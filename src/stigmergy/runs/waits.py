@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from stigmergy.errors import Conflict, NotFound
+from stigmergy.kernel.faults import point
 from stigmergy.kernel.timers import Timer, set_timer
 from stigmergy.kernel.transaction import Transaction
 from stigmergy.runs import store
@@ -30,6 +31,7 @@ async def open_waits(tx: Transaction, run: Run, call_id: str, waiting: Waiting) 
     """A row for each party, and the timer that ends them."""
     deadline = tx.now + waiting.timeout_ms
     await set_timer(tx, WAIT, timer_id(run.id, call_id), deadline)
+    point("wait.half")
     return [
         await tx.insert(
             Wait(
@@ -80,6 +82,7 @@ async def answer_child(tx: Transaction, parent: Run, child: Run, status: str, re
 async def answer(tx: Transaction, run: Run, wait: Wait, given: JsonObject, *, by: str) -> Run:
     """This party has answered. When it was the last one, the call is settled, and with its step's last call the run goes on."""
     await tx.update(wait, status="answered", answer=given, answered_by=by, answered_at=tx.now)
+    point("answer.half")
     waits = await tx.find(store.WAITS_OF_CALL, run_id=run.id, call_id=wait.call_id)
     if any(each.status == "open" for each in waits):
         return run
@@ -97,6 +100,7 @@ async def expire(tx: Transaction, timer: Timer) -> None:
         return
     for wait in missing:
         await tx.update(wait, status="expired")
+    point("expiry.half")
     await _resolve(tx, run, call_id, await tx.find(store.WAITS_OF_CALL, run_id=run_id, call_id=call_id))
 
 
