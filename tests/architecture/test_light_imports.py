@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-HEAVY = ("pydantic_ai", "pydantic", "mcp", "mcp_types", "openai", "anthropic", "google.genai", "httpx2", "bpe_openai")
+HEAVY = ("pydantic_ai", "pydantic", "mcp", "mcp_types", "openai", "anthropic", "google.genai", "httpx2", "bpe_openai", "cel")
 
 
 def test_a_program_without_a_provider_imports_none() -> None:

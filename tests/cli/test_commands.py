@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -14,7 +13,9 @@ from pathlib import Path
 import apsw
 import pytest
 
-COMMAND = str(Path(sys.executable).with_name("stigmergy"))
+from support import commands
+from support.commands import COMMAND
+from support.stores import make_file
 
 
 def run(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -66,12 +67,11 @@ def test_commands_work_beside_a_running_server(served: tuple[subprocess.Popen[st
 
 
 def test_every_command_has_help(tmp_path: Path) -> None:
-    helped = run(tmp_path, "--help").stdout
-    for command in ("serve", "worker", "migrate", "backup", "doctor", "settings"):
-        assert command in helped
-        done = run(tmp_path, command, "--help")
-        assert done.returncode == 0
-        assert "Usage" in done.stdout
+    helped = commands.run(tmp_path, "--help")
+    names = re.findall(r"^│ ([a-z]+) ", helped, re.MULTILINE)
+    assert {"serve", "worker", "migrate", "backup", "doctor", "settings", "breadcrumbs", "feed", "assembly", "token"} <= {*names}
+    for name in names:
+        assert "Usage" in commands.run(tmp_path, name, "--help")
 
 
 def make_foreign(path: Path) -> None:
@@ -81,7 +81,7 @@ def make_foreign(path: Path) -> None:
 
 
 def make_newer(path: Path) -> None:
-    assert run(path.parent, "migrate", "--store", path.name).returncode == 0
+    make_file(path)
     connection = apsw.Connection(str(path))
     connection.execute("INSERT INTO schema_migrations VALUES ('stigmergy.kernel', 9999, '9999_later.sql', '', 0)")
     connection.close()
@@ -119,13 +119,13 @@ def test_a_store_that_cannot_be_used_is_one_clear_sentence(tmp_path, make, argum
     ],
 )
 def test_a_wrong_place_is_one_clear_sentence(tmp_path: Path, store: str, says: str) -> None:
-    done = run(tmp_path, "doctor", "--store", store)
-    assert (done.returncode, len(done.stderr.splitlines())) == (3, 1)
-    assert says in done.stderr
+    said = commands.run(tmp_path, "doctor", "--store", store, code=3)
+    assert len(said.splitlines()) == 1
+    assert says in said
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_wrong_setting_is_one_clear_sentence(tmp_path: Path) -> None:
-    done = run(tmp_path, "doctor", STIGMERGY_BUSY_SECONDS="soon")
-    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
-    assert "busy_seconds" in done.stderr
+    said = commands.run(tmp_path, "doctor", code=2, environment={"STIGMERGY_BUSY_SECONDS": "soon"})
+    assert len(said.splitlines()) == 1
+    assert "busy_seconds" in said

@@ -1,15 +1,13 @@
 """Triggers and deliveries on the command line."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-COMMAND = str(Path(sys.executable).with_name("stigmergy"))
+from support import commands
+
 BASE = {"STIGMERGY_WEBHOOK_BASE": "http://127.0.0.1:1"}
 TRIGGERS: list[dict[str, Any]] = [
     {"id": "on-note", "collection": "breadcrumbs", "event": "create", "condition": "title == 'x'", "action": "POST /hook"},
@@ -18,18 +16,13 @@ TRIGGERS: list[dict[str, Any]] = [
 
 
 def run(folder: Path, *arguments: str, code: int = 0) -> str:
-    done = subprocess.run(
-        [COMMAND, *arguments], cwd=folder, capture_output=True, text=True, timeout=60, check=False, env=os.environ | BASE
-    )
-    assert done.returncode == code, done.stdout + done.stderr
-    return done.stderr if code > 1 else done.stdout
+    return commands.run(folder, *arguments, code=code, environment=BASE)
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    run(tmp_path, "migrate")
-    (tmp_path / "triggers.json").write_text(json.dumps(TRIGGERS))
-    return tmp_path
+def folder(folder: Path) -> Path:
+    (folder / "triggers.json").write_text(json.dumps(TRIGGERS))
+    return folder
 
 
 def test_triggers_are_checked_added_listed_tested_and_taken_away(folder: Path) -> None:

@@ -19,6 +19,7 @@ from stigmergy.kernel.postgres import PostgresDatabase
 from stigmergy.kernel.postgres_schema import prepare
 from stigmergy.kernel.record import COLLECTIONS
 from stigmergy.kernel.sqlite import SqliteDatabase
+from stigmergy.kernel.sqlite_file import prepare as prepare_file
 from support import notes  # noqa: F401  # declares the collections
 from support.postgres import DatabaseUrls
 
@@ -100,6 +101,11 @@ def app_template(urls: DatabaseUrls) -> None:
     """The same without the tests' own tables, as an `App` wants it."""
     with ThreadPoolExecutor(1) as thread:
         thread.submit(asyncio.run, migrate_postgres(urls, watched=False, sources=(migrate.KERNEL,))).result()
+
+
+def make_file(path: Path) -> None:
+    """A store as the program makes it, without the notes of the tests."""
+    prepare_file(path, migrate.load(), SystemClock().now(), migrate=True)
 
 
 def sqlite_opener(path: Path) -> OpenStore:

@@ -220,13 +220,18 @@ def _validator(json_schema: JsonObject) -> jsonschema_rs.Validator:
     validator = _validators.get(key)
     if validator is None:
         try:
-            validator = jsonschema_rs.validator_for(json_schema)
+            validator = jsonschema_rs.validator_for(json_schema, retriever=_refuse_reference)
         except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
             raise Invalid(f"this is no JSON Schema ({error})", "json_schema") from error
         if len(_validators) >= 1_000:
             _validators.clear()
         _validators[key] = validator
     return validator
+
+
+def _refuse_reference(place: str) -> JsonObject:
+    """A schema that refers to another file or host would have us read it while we write."""
+    raise ValueError(f"{place} is not read: put what it says under $defs")
 
 
 def _validate(json_schema: JsonObject, context: JsonObject) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from cyclopts import App, CycloptsError
 from rich.console import Console
 
-from stigmergy.cli import breadcrumbs, deliveries, store, tokens, triggers
+from stigmergy.cli import breadcrumbs, deliveries, store, tokens, transfer, triggers
 from stigmergy.errors import Conflict, Invalid, NotFound, SchemaTooNew, SchemaTooOld, StigmergyError, StoreError
 
 # What a script can tell from the exit code: 2 wrong use, 3 the store, 4 its schema, 5 not there, 6 a conflict.
@@ -30,6 +30,8 @@ app.command(store.migrate)
 app.command(store.backup)
 app.command(store.doctor)
 app.command(store.settings)
+breadcrumbs.app.command(transfer.import_, name="import")
+breadcrumbs.app.command(transfer.export)
 app.command(breadcrumbs.app)
 app.command(breadcrumbs.assembly)
 app.command(breadcrumbs.feed)

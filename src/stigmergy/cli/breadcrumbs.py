@@ -1,21 +1,19 @@
 """`stigmergy breadcrumbs …`, `stigmergy feed`, `stigmergy assembly preview`: on the store itself, beside a running server too."""
 
 import asyncio
-import hashlib
 import sys
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import msgspec
 from cyclopts import App, Parameter
 from rich.markup import escape
 
-from stigmergy.breadcrumbs import commands
 from stigmergy.breadcrumbs.embeddings import open_embedder
-from stigmergy.breadcrumbs.model import BREADCRUMBS, Audience, Breadcrumb, Draft, JsonObject
+from stigmergy.breadcrumbs.model import Audience, JsonObject
 from stigmergy.breadcrumbs.namespace import Breadcrumbs
 from stigmergy.breadcrumbs.queries import Reader, View
 from stigmergy.breadcrumbs.search import Method, Searcher
@@ -24,10 +22,9 @@ from stigmergy.cli.store import AsJson, Store, opened, out, print_json, progress
 from stigmergy.errors import Invalid
 from stigmergy.kernel.database import Database
 from stigmergy.kernel.feed import Follower, edges
-from stigmergy.kernel.idempotency import answer_key, claim_key
 from stigmergy.kernel.ids import check_tenant
 from stigmergy.kernel.selectors import Selector, compile_selector
-from stigmergy.kernel.transaction import Scope, Snapshot, Transaction
+from stigmergy.kernel.transaction import Scope
 from stigmergy.settings import load
 
 app = App(name="breadcrumbs", help="Context packets: put, get, ls, search, import, export.")
@@ -35,15 +32,12 @@ assembly = App(name="assembly", help="What agents see.")
 
 Tenant = Annotated[str, Parameter(help="Whose.")]
 As = Annotated[str, Parameter(name="--as", help="The entity that acts.")]
-# Lines of an import, and rows of an export, that go together.
-BATCH = 500
-
-EXPORTED = BREADCRUMBS.query("exported", "WHERE tenant = :tenant AND id > :after ORDER BY tenant, id LIMIT :limit")
+T = TypeVar("T")
 COLOURS = {"create": "green", "update": "yellow", "delete": "red"}
 
 
 @asynccontextmanager
-async def _open(store: str | None, tenant: str, entity: str) -> AsyncGenerator[tuple[Database, Scope, Breadcrumbs]]:
+async def open_crumbs(store: str | None, tenant: str, entity: str) -> AsyncGenerator[tuple[Database, Scope, Breadcrumbs]]:
     scope = Scope(check_tenant(tenant), entity)
     settings = load({"store": store})
     async with opened(settings) as database:
@@ -68,10 +62,10 @@ def put(
     entity: As = "cli",
 ) -> None:
     """Write a breadcrumb and print its id."""
-    body = _json(context)
+    body = _json(context, "context", JsonObject)
 
     async def run() -> None:
-        async with _open(store, tenant, entity) as (_, _, crumbs):
+        async with open_crumbs(store, tenant, entity) as (_, _, crumbs):
             made = await crumbs.create(schema_name, title, context=body, tags=tag or [], id=id, audience=audience)
             out.print(made.id)
 
@@ -91,7 +85,7 @@ def get(
     """Print a breadcrumb as JSON."""
 
     async def run() -> None:
-        async with _open(store, tenant, entity) as (_, _, crumbs):
+        async with open_crumbs(store, tenant, entity) as (_, _, crumbs):
             found = await crumbs.at_version(id, version) if version else await crumbs.get(id, view="full" if full else "context")
             print_json(found)
 
@@ -114,7 +108,7 @@ def ls(
     selector = Selector(schema_name=schema_name, all_tags=tuple(tag) if tag else None, where=where)
 
     async def run() -> None:
-        async with _open(store, tenant, entity) as (_, _, crumbs):
+        async with open_crumbs(store, tenant, entity) as (_, _, crumbs):
             page = await crumbs.find(selector, limit=limit)
             if json:
                 print_json(page.items)
@@ -144,7 +138,7 @@ def search(
     selector = Selector(schema_name=schema_name, all_tags=tuple(tag) if tag else None)
 
     async def run() -> None:
-        async with _open(store, tenant, entity) as (database, _, crumbs):
+        async with open_crumbs(store, tenant, entity) as (database, _, crumbs):
             with progress("Bringing the index of search up to date"):
                 await fill(database, crumbs.searcher.embedder, tenant)
             found = await crumbs.search(text, selector, method=method, limit=limit)
@@ -165,99 +159,6 @@ def _show(view: View) -> None:
     out.print(f"[dim]{_clock(view.updated_at)}[/] {view.id} [bold]{escape(view.schema_name)}[/] {escape(view.title)}{tags}")
 
 
-@app.command(name="import")
-def import_(file: Path, *, store: Store = None, tenant: Tenant = "main", entity: As = "cli") -> None:
-    """Read breadcrumbs from a file of JSON lines. Started again after an end in the middle, it goes on where it was."""
-
-    async def run() -> None:
-        done = 0
-        async with _open(store, tenant, entity) as (database, scope, _):
-            name, total = await asyncio.to_thread(_fingerprint, file)
-            with progress(f"Reading {file.name}") as show:
-                seen = 0
-                for number, lines in enumerate(_batches(file)):
-                    drafts = [_draft(line, number * BATCH + place) for place, line in enumerate(lines, 1)]
-                    done += await database.write(_import_batch, f"{name}:{number}", drafts, scope=scope)
-                    seen += sum(map(len, lines))
-                    show(seen, total)
-        out.print(f"{done} breadcrumbs are in the store.")
-
-    asyncio.run(run())
-
-
-async def _import_batch(tx: Transaction, key: str, drafts: list[Draft]) -> int:
-    """One batch, once: what an import before this one has done is not done again."""
-    if await claim_key(tx, "import", key, b"") is None:
-        await commands.create_many(tx, drafts)
-        await answer_key(tx, "import", key, b"done")
-    return len(drafts)
-
-
-def _fingerprint(file: Path) -> tuple[str, int]:
-    try:
-        with file.open("rb") as source:
-            return hashlib.file_digest(source, "sha256").hexdigest(), file.stat().st_size
-    except OSError as error:
-        raise Invalid(f"this file cannot be read ({error.strerror})", str(file)) from error
-
-
-def _batches(file: Path) -> Iterator[list[bytes]]:
-    with file.open("rb") as source:
-        lines: list[bytes] = []
-        for line in source:
-            lines.append(line)
-            if len(lines) == BATCH:
-                yield lines
-                lines = []
-        if lines:
-            yield lines
-
-
-def _draft(line: bytes, number: int) -> Draft:
-    known = {*Draft.__struct_fields__}
-    try:
-        fields = msgspec.json.decode(line, type=JsonObject)
-        return msgspec.convert({name: value for name, value in fields.items() if name in known}, Draft)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise Invalid(str(error), f"line {number}") from error
-
-
-@app.command
-def export(file: Path, *, store: Store = None, tenant: Tenant = "main", entity: As = "cli") -> None:
-    """Write every breadcrumb to a file of JSON lines. Started again after an end in the middle, it goes on where it was."""
-    if file.exists():
-        raise Invalid("this file is there already; choose another name", str(file))
-    partial = file.with_name(f"{file.name}.partial")
-
-    async def run() -> None:
-        after = await asyncio.to_thread(_last_id, partial)
-        written = 0
-        async with _open(store, tenant, entity) as (database, scope, _):
-            with await asyncio.to_thread(partial.open, "ab") as target, progress(f"Writing {file.name}") as show:
-                while rows := await database.read(_export_batch, after, scope=scope):
-                    target.write(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
-                    after = rows[-1].id
-                    written += len(rows)
-                    show(written, None)
-        await asyncio.to_thread(partial.rename, file)
-        out.print(f"{file} has every breadcrumb of {tenant}.")
-
-    asyncio.run(run())
-
-
-async def _export_batch(tx: Snapshot, after: str) -> list[Breadcrumb]:
-    return await tx.find(EXPORTED, after=after, limit=BATCH)
-
-
-def _last_id(partial: Path) -> str:
-    """Where an export ended. A line that was cut is taken off."""
-    if not partial.exists():
-        return ""
-    whole = partial.read_bytes().rpartition(b"\n")[0]
-    partial.write_bytes(whole + b"\n" if whole else b"")
-    return msgspec.json.decode(whole.rpartition(b"\n")[2])["id"] if whole else ""
-
-
 def feed(
     *,
     schema_name: str | None = None,
@@ -271,7 +172,7 @@ def feed(
     wanted = Selector(schema_name=schema_name, all_tags=tuple(tag) if tag else None)
 
     async def run() -> None:
-        async with _open(store, tenant, "cli") as (database, scope, _):
+        async with open_crumbs(store, tenant, "cli") as (database, scope, _):
             start = (await database.read(edges, scope=scope)).last if after is None else after
             predicate = compile_selector(wanted).predicate if schema_name or tag else None
             async for change in Follower(database, after=start, scope=scope, wanted=predicate):
@@ -302,10 +203,10 @@ def preview(
     entity: As = "cli",
 ) -> None:
     """Print what an agent with these subscriptions would see, were it triggered by this breadcrumb."""
-    given = msgspec.json.decode(_text(subscriptions))
+    given = _json(subscriptions, "subscriptions", list[JsonObject])
 
     async def run() -> None:
-        async with _open(store, tenant, entity) as (_, _, crumbs):
+        async with open_crumbs(store, tenant, entity) as (_, _, crumbs):
             print_json(await crumbs.preview(given, trigger, budget=budget))
 
     asyncio.run(run())
@@ -320,11 +221,12 @@ def _text(given: str) -> str:
         raise Invalid(f"this cannot be read ({error})", given) from error
 
 
-def _json(given: str) -> JsonObject:
+def _json(given: str, where: str, shape: type[T]) -> T:
     try:
-        return msgspec.json.decode(_text(given), type=JsonObject)
+        return msgspec.json.decode(_text(given), type=shape)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise Invalid(f"a JSON object is wanted ({error})", "context") from error
+        wanted = "an object" if shape is JsonObject else "a list of objects"
+        raise Invalid(f"{wanted} in JSON is wanted ({error})", where) from error
 
 
 def _clock(ms: int) -> str:

@@ -12,9 +12,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn, cast
 
-import cel
-
 from stigmergy.errors import Invalid
+from stigmergy.kernel.cel_library import compile_cel, evaluate_cel
 from stigmergy.kernel.condition_text import MAX_ITEMS, NESTING, Token, literal, path_at, refuse, resolve, scan
 from stigmergy.kernel.predicates import ConditionFailed, FailureKind, Predicate, equals, negated
 from stigmergy.kernel.subjects import Path, Read, Subject, kind_of, reader
@@ -62,7 +61,7 @@ def cel_predicate(text: str, tokens: Sequence[Token], failure: FailureKind) -> P
     macros = _macros(rewritten)
     work = _count_work(text, rewritten, macros, variables)  # first: a text beyond the bounds could crash the parser
     try:
-        program = cel.compile(source)
+        program = compile_cel(source)
     except ValueError as error:
         _explain_syntax(text, error)
     if unknown := {*program.variables()} - {*variables} - {macro.variable for macro in macros}:
@@ -89,7 +88,7 @@ def cel_predicate(text: str, tokens: Sequence[Token], failure: FailureKind) -> P
 def _explain_syntax(text: str, error: ValueError) -> NoReturn:
     """The fault at its place in the whole condition; the term alone may begin in its middle."""
     try:
-        cel.compile(text)
+        compile_cel(text)
     except ValueError as whole:
         error = whole
     found = re.search(r"<input>:(\d+):(\d+): (.*)", str(error))
@@ -197,7 +196,7 @@ def _checked_pattern(text: str, tokens: Sequence[Token], at: int, inside: bool) 
     if states > _MAX_STATES:
         refuse("the pattern is too large: use fewer classes such as \\w, and smaller counts", text)
     try:
-        cel.evaluate(f"''.matches({tokens[at + 2].text})")
+        evaluate_cel(f"''.matches({tokens[at + 2].text})")
     except Exception as error:
         refuse(f"the pattern is refused: {str(error)[:200]}", text)
     return states

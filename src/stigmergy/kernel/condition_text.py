@@ -7,9 +7,8 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple, NoReturn, cast
 
-import cel
-
 from stigmergy.errors import Invalid
+from stigmergy.kernel.cel_library import evaluate_cel
 from stigmergy.kernel.subjects import Path, Scalar, show
 
 MAX_TEXT = 4096
@@ -156,4 +155,4 @@ def literal(token: Token) -> Scalar:
         return token.text[1:-1]
     if token.text.isdecimal():
         return int(token.text)
-    return cast(Scalar, cel.evaluate(token.text))
+    return cast(Scalar, evaluate_cel(token.text))
