@@ -3,6 +3,7 @@
 import asyncio
 import math
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -216,6 +217,22 @@ async def test_a_schema_checks_what_is_written_and_says_how_long_it_lives(clocke
 async def test_a_schema_that_is_none_is_refused(store: Database, schema: dict[str, Any]) -> None:
     with pytest.raises(Invalid, match="json_schema"):
         await store.write(commands.put_schema, Schema(name="x.v1", json_schema=schema))
+
+
+async def test_a_schema_has_nothing_else_read(store: Database, tmp_path: Path) -> None:
+    """Neither a file nor a host that this machine can reach: a stranger would choose what is read, and how long it takes."""
+    asked: list[str] = []
+    here = tmp_path / "here.json"
+    await asyncio.to_thread(here.write_text, '{"type": "object"}')
+    async with await asyncio.start_server(lambda *_: asked.append("asked"), "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        for place in (f"http://127.0.0.1:{port}/x.json", here.as_uri()):
+            for schema in ({"$ref": place}, {"$schema": place}, {"properties": {"a": {"$ref": f"{place}#/$defs/b"}}}):
+                with pytest.raises(Invalid, match="json_schema") as refused:
+                    await store.write(commands.put_schema, Schema(name="x.v1", json_schema=schema))
+                assert refused.value.code == "invalid_schema"
+                assert "\n" not in str(refused.value)
+    assert asked == []
 
 
 async def test_what_hints_exclude_is_in_no_view_and_full_keeps_it(store: Database) -> None:

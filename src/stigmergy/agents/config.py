@@ -8,12 +8,12 @@ In the first form a tool's visibility was `displayTool` and `display.mode`. Wher
 from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
-import jsonschema_rs
 import msgspec
 
 from stigmergy.agents.gateway import check_execution
 from stigmergy.agents.model import Definition, Execution, JsonObject, ToolSpec, Visibility, check_definition
 from stigmergy.errors import Invalid
+from stigmergy.kernel.json_schemas import schema_validator
 
 # The seeds' words for how a tool is executed.
 _EXECUTION: dict[str, Execution] = {
@@ -158,10 +158,7 @@ def _schema(schema: Any, where: str) -> JsonObject:
     if not isinstance(schema, dict):
         raise Invalid("a schema of arguments is an object", f"{where}.inputSchema")
     checked = cast(JsonObject, schema)
-    try:
-        jsonschema_rs.validator_for(checked)
-    except (ValueError, TypeError) as error:
-        raise Invalid(f"this is no JSON Schema ({error})", f"{where}.inputSchema") from error
+    schema_validator(checked, f"{where}.inputSchema")
     return checked
 
 

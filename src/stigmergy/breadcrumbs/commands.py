@@ -28,6 +28,7 @@ from stigmergy.breadcrumbs.model import (
 from stigmergy.breadcrumbs.queries import Reader, may_see
 from stigmergy.errors import Invalid, NotFound, VersionConflict
 from stigmergy.kernel.history import purge
+from stigmergy.kernel.json_schemas import schema_validator
 from stigmergy.kernel.timers import Timer, cancel_timer, set_timer
 from stigmergy.kernel.transaction import Transaction
 
@@ -219,19 +220,11 @@ def _validator(json_schema: JsonObject) -> jsonschema_rs.Validator:
     key = msgspec.json.encode(json_schema)
     validator = _validators.get(key)
     if validator is None:
-        try:
-            validator = jsonschema_rs.validator_for(json_schema, retriever=_refuse_reference)
-        except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
-            raise Invalid(f"this is no JSON Schema ({error})", "json_schema") from error
+        validator = schema_validator(json_schema, "json_schema")
         if len(_validators) >= 1_000:
             _validators.clear()
         _validators[key] = validator
     return validator
-
-
-def _refuse_reference(place: str) -> JsonObject:
-    """A schema that refers to another file or host would have us read it while we write."""
-    raise ValueError(f"{place} is not read: put what it says under $defs")
 
 
 def _validate(json_schema: JsonObject, context: JsonObject) -> None:

@@ -11,6 +11,7 @@ from stigmergy.agents.model import Definition, JsonObject, ToolSpec
 from stigmergy.agents.models.port import Asked, ToolShown
 from stigmergy.agents.tools import Tool
 from stigmergy.errors import Invalid
+from stigmergy.kernel.json_schemas import schema_validator
 from stigmergy.runs.model import Run
 from stigmergy.runs.tools import Asking, Builtin
 
@@ -80,7 +81,7 @@ def check_arguments(spec: ToolSpec, args: Any) -> JsonObject:
 
 @lru_cache(1_000)
 def _validator(schema: str) -> jsonschema_rs.Validator:
-    return jsonschema_rs.validator_for(msgspec.json.decode(schema))
+    return schema_validator(msgspec.json.decode(schema), "schema")
 
 
 # What every agent has unless its definition names the built-in tools that it wants.
