@@ -18,7 +18,7 @@ from report import line, title
 from stigmergy.breadcrumbs import commands
 from stigmergy.breadcrumbs.assembly import assemble
 from stigmergy.breadcrumbs.model import Breadcrumb, Draft
-from stigmergy.breadcrumbs.queries import Reader
+from stigmergy.breadcrumbs.audience import Reader
 from stigmergy.breadcrumbs.subscriptions import parse_subscriptions
 from stigmergy.kernel.database import Database
 from stigmergy.kernel.feed import Follower

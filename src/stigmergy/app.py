@@ -12,9 +12,9 @@ import msgspec
 from stigmergy import settings as configuration
 from stigmergy.agents.agent import Agent, Hooks
 from stigmergy.breadcrumbs import commands as breadcrumb_commands
+from stigmergy.breadcrumbs.audience import Reader
 from stigmergy.breadcrumbs.embeddings import open_embedder
 from stigmergy.breadcrumbs.namespace import Breadcrumbs
-from stigmergy.breadcrumbs.queries import Reader
 from stigmergy.breadcrumbs.search import Searcher
 from stigmergy.breadcrumbs.search_index import index_stale
 from stigmergy.engine import running

@@ -12,8 +12,10 @@ from stigmergy.access.commands import revoke_token
 from stigmergy.access.model import signed
 from stigmergy.api.feeds import HEARTBEAT_SECONDS
 from stigmergy.breadcrumbs.commands import erase
+from stigmergy.spaces.commands import remove_member
 from support.reader import brief, events, following, make, until
 from support.server import SECRET, Server
+from support.talk import space_of
 
 
 def both_ways(server: Server, token: str, act: Callable[[], object], count: int, **params: Any) -> list[list[dict[str, Any]]]:
@@ -68,6 +70,27 @@ def test_what_becomes_private_is_deleted_for_the_others_and_says_nothing_of_itse
         assert "hidden" not in json.dumps(event)
     assert set(later[0]) == set(later[1]) == {"type", "id", "breadcrumb_id", "version", "updated_at", "seq"}
     assert [brief(event) for event in events(guarded.client(token), 2, event="deleted")] == [("deleted", 1), ("deleted", 2)]
+
+
+def test_what_is_for_a_team_is_told_to_who_is_in_its_space_then(guarded: Server) -> None:
+    space = guarded.write(space_of, "mia", "tom", entity="mia").id
+    mia = guarded.client_of("mia", "read", "write")
+
+    def act() -> None:
+        make(mia, audience="team", space_id=space, schema_name="plan.v1", context={"n": 1})
+        make(mia, schema_name="end")
+
+    for who, expected in (("tom", ["plan.v1", "end"]), ("eve", ["end"])):
+        for told in both_ways(guarded, guarded.token(who, "read"), act, len(expected)):
+            assert [event["schema_name"] for event in told[: len(expected)]] == expected
+    found = mia.get("/v1/breadcrumbs", params={"schema_name": "plan.v1"}).json()["items"]
+    for who, status in (("tom", 200), ("eve", 404)):
+        assert guarded.client_of(who, "read").get(f"/v1/breadcrumbs/{found[0]['id']}").status_code == status
+    guarded.write(remove_member, "mia", space, "tom", entity="mia")
+    with following(guarded.client_of("tom", "read")) as feed:
+        until(lambda: guarded.app.state.feeds.count() == 1)
+        act()
+        assert next(feed).json()["schema_name"] == "end"
 
 
 def test_a_selector_cannot_ask_what_a_private_version_holds(guarded: Server) -> None:

@@ -6,8 +6,8 @@ import pytest
 
 from stigmergy.breadcrumbs import commands
 from stigmergy.breadcrumbs.assembly import Assembly, assemble, canonical, estimate_tokens
+from stigmergy.breadcrumbs.audience import Reader
 from stigmergy.breadcrumbs.model import Breadcrumb, Draft, Patch
-from stigmergy.breadcrumbs.queries import Reader
 from stigmergy.breadcrumbs.subscriptions import parse_subscriptions
 from stigmergy.errors import Invalid
 from stigmergy.kernel.database import Database
@@ -73,6 +73,13 @@ async def test_a_record_appears_once_and_the_trigger_is_no_source_of_itself(stor
     assert assembly.context["tagged"] == []
     assert assembly.context["important"]["id"] == note.id
     assert assembly.missing == ["tagged"]
+
+
+async def test_the_latest_beside_a_trigger_of_the_same_kind_is_the_one_before_it(store: Database) -> None:
+    before = await put(store, "user.message.v1")
+    trigger = await put(store, "user.message.v1")
+    assembly = await seen(store, [{"schema_name": "user.message.v1", "as": "before", "role": "context"}], trigger)
+    assert assembly.context["before"]["id"] == before.id
 
 
 async def test_what_does_not_fit_is_dropped_by_priority_then_by_age_and_named(store: Database) -> None:

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from stigmergy import App, Request, on
+from stigmergy.breadcrumbs.audience import Reader
 from stigmergy.breadcrumbs.output import catalog_id
-from stigmergy.breadcrumbs.queries import Reader, find
+from stigmergy.breadcrumbs.queries import find
 from stigmergy.errors import NotFound
 from stigmergy.kernel.selectors import Selector
 from stigmergy.settings import Settings

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from stigmergy.breadcrumbs import commands, queries
+from stigmergy.breadcrumbs.audience import Reader
 from stigmergy.breadcrumbs.model import LARGEST_CONTEXT, Breadcrumb, Draft, Patch, Schema
-from stigmergy.breadcrumbs.queries import Reader
 from stigmergy.errors import AlreadyExists, Invalid, NotFound, VersionConflict
 from stigmergy.kernel.clock import ManualClock
 from stigmergy.kernel.database import Database

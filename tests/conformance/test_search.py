@@ -11,9 +11,9 @@ import pytest
 
 from stigmergy.breadcrumbs import commands, search_index
 from stigmergy.breadcrumbs.assembly import gather
+from stigmergy.breadcrumbs.audience import Reader
 from stigmergy.breadcrumbs.embeddings import Vectors, normalised
 from stigmergy.breadcrumbs.model import Breadcrumb, Draft, Patch, Schema
-from stigmergy.breadcrumbs.queries import Reader
 from stigmergy.breadcrumbs.search import Hits, Method, Query, Searcher, search
 from stigmergy.breadcrumbs.search_index import POLL_SECONDS, fill, fill_all, index_stale
 from stigmergy.breadcrumbs.search_memory import Memory

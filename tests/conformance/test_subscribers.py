@@ -6,9 +6,9 @@ import pytest
 
 from stigmergy.breadcrumbs import commands, queries
 from stigmergy.breadcrumbs.assembly import Assembly, assemble
+from stigmergy.breadcrumbs.audience import Reader
 from stigmergy.breadcrumbs.model import Breadcrumb, Draft, Patch
 from stigmergy.breadcrumbs.output import CATALOG, KEEPER, Output, as_context, catalog_id, keep_catalog, write_output
-from stigmergy.breadcrumbs.queries import Reader
 from stigmergy.breadcrumbs.subscriptions import parse_subscriptions
 from stigmergy.breadcrumbs.waking import firing_id, may_wake, subscription_rules
 from stigmergy.errors import Invalid

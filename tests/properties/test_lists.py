@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stigmergy.breadcrumbs import commands, queries
+from stigmergy.breadcrumbs.audience import Reader
 from stigmergy.breadcrumbs.model import Breadcrumb, Draft
-from stigmergy.breadcrumbs.queries import Reader
 from stigmergy.kernel.database import Database
 from stigmergy.kernel.journal import Change, Seen
 from stigmergy.kernel.predicates import ConditionFailed

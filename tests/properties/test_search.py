@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stigmergy.breadcrumbs import commands, queries
+from stigmergy.breadcrumbs.audience import Reader
 from stigmergy.breadcrumbs.embeddings import Vectors, normalised
 from stigmergy.breadcrumbs.model import Draft, Patch
-from stigmergy.breadcrumbs.queries import Reader
 from stigmergy.breadcrumbs.search import Method, Searcher, search
 from stigmergy.breadcrumbs.search_index import fill_all, words_of
 from stigmergy.kernel.database import Database

@@ -13,7 +13,7 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 
 from stigmergy.access.commands import check_stored
 from stigmergy.access.model import GRANTS, SHORTEST_SECRET, Claims, Forbidden, Token, Unauthorized, check_secret, verified
-from stigmergy.breadcrumbs.queries import Reader
+from stigmergy.breadcrumbs.audience import Reader
 from stigmergy.errors import Invalid
 from stigmergy.kernel.database import Database
 from stigmergy.kernel.transaction import Scope as UnitScope
@@ -130,4 +130,4 @@ def cause_of(connection: ASGIConnection[Any, Any, Any, Any]) -> tuple[int | None
 
 
 def reader_of(claims: Claims) -> Reader:
-    return Reader(claims.entity, frozenset(), "operate" in claims.grants)
+    return Reader(claims.entity, everything="operate" in claims.grants)

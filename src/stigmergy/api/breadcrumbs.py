@@ -11,8 +11,9 @@ from stigmergy.api.auth import claims_of, reader_of
 from stigmergy.api.input import json_object
 from stigmergy.api.requests import AnyRequest, Cursor, IdempotencyKey, IfMatch, IfNoneMatch, once, read, write
 from stigmergy.breadcrumbs import commands, queries
+from stigmergy.breadcrumbs.audience import Reader
 from stigmergy.breadcrumbs.model import Breadcrumb, Schema
-from stigmergy.breadcrumbs.queries import Reader, ViewKind
+from stigmergy.breadcrumbs.queries import ViewKind
 from stigmergy.errors import Invalid
 from stigmergy.kernel.selectors import Selector, parse_selector
 from stigmergy.kernel.transaction import Snapshot, Transaction

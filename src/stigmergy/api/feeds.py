@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from stigmergy.access.model import Claims, Token
 from stigmergy.api.auth import reader_of, unit_scope
 from stigmergy.api.frames import FeedView, Told, Wanted, frame, newest, rendered, told
+from stigmergy.breadcrumbs.audience import is_for_a_team, with_spaces
 from stigmergy.breadcrumbs.model import Breadcrumb
 from stigmergy.errors import CursorExpired
 from stigmergy.kernel.database import Database
@@ -150,13 +151,17 @@ class Follower:
 
     async def _from_tail(self, shared: Shared, changes: list[Change]) -> bytes:
         now = self._database.clock.now()
+        reader = self._reader
         frames: list[bytes] = []
         size = 0
         for change in changes:
             self._cursor = change.seq
             if self._is_about_me(change):
                 break
-            as_what = told(self._reader, self._wanted, change, _body(shared.tail.newest(change)), now)
+            last = _body(shared.tail.newest(change))
+            if reader.spaces is None and is_for_a_team(change.record, change.before, last):
+                reader = await self._database.read(with_spaces, reader, scope=self._scope)
+            as_what = told(reader, self._wanted, change, last, now)
             if as_what is None:
                 continue
             frames.append(await shared.frame(change, as_what, self._wanted.view, self._scope))
@@ -166,6 +171,7 @@ class Follower:
         return b"".join(frames)
 
     async def _from_journal(self, tx: Snapshot, cursor: int) -> tuple[int, bytes]:
+        reader = await with_spaces(tx, self._reader)
         frames: list[bytes] = []
         size = 0
         for change in await read_page(tx, cursor, PAGE):
@@ -173,7 +179,7 @@ class Follower:
             if self._is_about_me(change):
                 break
             last = await newest(tx, change) if change.collection == "breadcrumbs" else None
-            as_what = told(self._reader, self._wanted, change, last, tx.now)
+            as_what = told(reader, self._wanted, change, last, tx.now)
             if as_what is None:
                 continue
             frames.append(await rendered(tx, change, as_what, self._wanted.view))

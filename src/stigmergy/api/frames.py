@@ -11,8 +11,8 @@ import msgspec
 
 from stigmergy.api.wire import moment
 from stigmergy.breadcrumbs import queries
+from stigmergy.breadcrumbs.audience import Reader, could_see, may_see
 from stigmergy.breadcrumbs.model import Breadcrumb, JsonObject
-from stigmergy.breadcrumbs.queries import Reader, could_see, may_see
 from stigmergy.kernel.history import read_history
 from stigmergy.kernel.journal import Change, Event, Seen
 from stigmergy.kernel.predicates import ConditionFailed, Predicate

@@ -10,9 +10,9 @@ from functools import lru_cache
 import msgspec
 
 from stigmergy.breadcrumbs import queries
+from stigmergy.breadcrumbs.audience import Reader, with_spaces
 from stigmergy.breadcrumbs.formats import RuleFailed
 from stigmergy.breadcrumbs.model import Breadcrumb, JsonObject, Schema
-from stigmergy.breadcrumbs.queries import Reader
 from stigmergy.breadcrumbs.search import LONGEST_TEXT, MOST_HITS, Query, Searcher, search
 from stigmergy.breadcrumbs.search_index import texts_in
 from stigmergy.breadcrumbs.subscriptions import Subscription, in_scope
@@ -98,6 +98,7 @@ async def assemble(
 ) -> Assembly:
     """Gather for a trigger. `trigger` is the version that fired; it is not read again. `asked` has the model's answers to
     `questions`, where there are any."""
+    reader = await with_spaces(tx, reader)
     schemas: dict[str, Schema | None] = {}
     shown = await _shown(tx, schemas, trigger)
     spent = count(_text(shown))
@@ -135,17 +136,19 @@ async def _fetch(
     method = subscription.fetch.method
     if selector is None:
         return []
+    # one more than wanted: the trigger may well be the newest of its kind, or the nearest to itself
+    more = subscription.limit + 1
     if method in ("text", "vector", "hybrid"):
         text = _question(subscription, shown)
         if not text:
             return []
-        # one more than wanted: the trigger may well be the nearest to itself
-        limit = min(subscription.limit + 1, MOST_HITS)
+        limit = min(more, MOST_HITS)
         found = await search(tx, reader, selector, asked.get(text) or Query(text), method=method, limit=limit)
         return [hit.crumb for hit in found.hits if hit.crumb.id != trigger.id][: subscription.limit]
     if method not in ("latest", "recent"):
         raise Invalid(f"sources cannot be fetched by {method}; use latest or recent", "fetch.method")
-    return (await queries.find(tx, reader, selector, limit=subscription.limit)).crumbs
+    found = await queries.find(tx, reader, selector, limit=more)
+    return [crumb for crumb in found.crumbs if crumb.id != trigger.id][: subscription.limit]
 
 
 def _question(subscription: Subscription, shown: JsonObject) -> str:

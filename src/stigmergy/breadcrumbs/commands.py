@@ -11,6 +11,7 @@ import jsonschema_rs
 import msgspec
 from msgspec import UNSET
 
+from stigmergy.breadcrumbs.audience import Reader, sees
 from stigmergy.breadcrumbs.hints import move_inline_hints, parse_hints
 from stigmergy.breadcrumbs.model import (
     Breadcrumb,
@@ -25,7 +26,6 @@ from stigmergy.breadcrumbs.model import (
     is_live,
     merge_patch,
 )
-from stigmergy.breadcrumbs.queries import Reader, may_see
 from stigmergy.errors import Invalid, NotFound, VersionConflict
 from stigmergy.kernel.history import purge
 from stigmergy.kernel.json_schemas import schema_validator
@@ -157,7 +157,7 @@ async def _change(tx: Transaction, stored: Breadcrumb, fields: dict[str, Any]) -
 
 async def _mine(tx: Transaction, reader: Reader, id: str, if_match: int | None) -> Breadcrumb:
     stored = await tx.lock(Breadcrumb, id)
-    if stored is None or not may_see(reader, stored, tx.now):
+    if stored is None or not await sees(tx, reader, stored):
         raise NotFound(f"no breadcrumb {id}")
     if if_match is not None and stored.version != if_match:
         raise VersionConflict(f"breadcrumb {id} is at version {stored.version}, not {if_match}; read it again and repeat")

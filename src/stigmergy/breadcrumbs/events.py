@@ -9,8 +9,8 @@ from typing import Any, Literal
 import msgspec
 
 from stigmergy.breadcrumbs import queries
+from stigmergy.breadcrumbs.audience import Reader, could_see, sees
 from stigmergy.breadcrumbs.model import Breadcrumb, JsonObject
-from stigmergy.breadcrumbs.queries import Reader, could_see, may_see
 from stigmergy.kernel.history import read_history
 from stigmergy.kernel.journal import Change, Seen
 from stigmergy.kernel.journal import Event as Kind
@@ -86,4 +86,4 @@ async def _is_visible(tx: Snapshot, reader: Reader, change: Change) -> bool:
     if last is None:
         kept = await read_history(tx, Breadcrumb, change.id, limit=1)
         last = kept[0] if kept else None
-    return last is not None and may_see(reader, last, tx.now)
+    return last is not None and await sees(tx, reader, last)

@@ -7,9 +7,10 @@ import msgspec
 
 from stigmergy.breadcrumbs import commands, queries
 from stigmergy.breadcrumbs.assembly import Assembly, gather
+from stigmergy.breadcrumbs.audience import Reader, is_for_a_team, with_spaces
 from stigmergy.breadcrumbs.events import Event, event_of, told
 from stigmergy.breadcrumbs.model import Audience, Breadcrumb, Draft, JsonObject, Patch, Schema
-from stigmergy.breadcrumbs.queries import Reader, View, ViewKind
+from stigmergy.breadcrumbs.queries import View, ViewKind
 from stigmergy.breadcrumbs.search import Method, Searcher, search
 from stigmergy.breadcrumbs.subscriptions import parse_subscriptions
 from stigmergy.kernel.database import Database
@@ -147,7 +148,10 @@ class Breadcrumbs:
         wanted = compile_selector(_selector(selector)).predicate
         start = (await self._database.read(edges, scope=self._scope)).last if after is None else after
         async for change in Follower(self._database, after=start, scope=self._scope, collections=("breadcrumbs",)):
-            as_what = told(self._reader, wanted, change)
+            reader = self._reader
+            if is_for_a_team(change.record, change.before):
+                reader = await self._read(with_spaces, reader)
+            as_what = told(reader, wanted, change)
             if as_what is not None:
                 yield await self._read(event_of, self._reader, change, as_what)
 

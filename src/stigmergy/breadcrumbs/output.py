@@ -7,8 +7,8 @@ from typing import Any, cast
 import msgspec
 
 from stigmergy.breadcrumbs import commands
+from stigmergy.breadcrumbs.audience import Reader
 from stigmergy.breadcrumbs.model import Audience, Breadcrumb, Draft, JsonObject
-from stigmergy.breadcrumbs.queries import Reader
 from stigmergy.breadcrumbs.subscriptions import tags_shared
 from stigmergy.kernel.journal import Change
 from stigmergy.kernel.transaction import Transaction

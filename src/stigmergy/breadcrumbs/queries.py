@@ -9,9 +9,10 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from stigmergy.breadcrumbs.audience import Reader, could_see, sees, with_spaces
 from stigmergy.breadcrumbs.hints import apply_hints, effective, parse_hints
-from stigmergy.breadcrumbs.model import Breadcrumb, JsonObject, Schema, is_live
-from stigmergy.breadcrumbs.store import NEWEST, NEWEST_OF_SCHEMA, NEWEST_WITH_TAG, READ_SCHEMAS
+from stigmergy.breadcrumbs.model import Breadcrumb, JsonObject, Schema
+from stigmergy.breadcrumbs.store import NEWEST, NEWEST_OF_SCHEMA, NEWEST_WITH_TAG, READ_SCHEMAS, as_given
 from stigmergy.errors import NotFound
 from stigmergy.kernel.history import EVERYTHING, read_history, read_version
 from stigmergy.kernel.journal import Change, Seen
@@ -27,14 +28,6 @@ ViewKind = Literal["context", "full"]
 SCAN = 5_000
 # Views kept in memory.
 VIEWS = 10_000
-
-
-class Reader(NamedTuple):
-    """Who asks: their entity, the spaces they are a member of, whether they see everything of their tenant."""
-
-    entity: str
-    spaces: frozenset[str] = frozenset()
-    everything: bool = False
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -67,22 +60,9 @@ class Page(NamedTuple):
     next: int | None
 
 
-def may_see(reader: Reader, crumb: Breadcrumb, now: int) -> bool:
-    if not is_live(crumb, now):
-        return False
-    if reader.everything or crumb.audience == "public" or crumb.owner_id == reader.entity:
-        return True
-    return crumb.audience == "team" and crumb.space_id in reader.spaces
-
-
-def could_see(reader: Reader, crumb: Breadcrumb) -> bool:
-    """The same, whether it has expired since or not."""
-    return may_see(reader, crumb if crumb.expires_at is None else msgspec.structs.replace(crumb, expires_at=None), 0)
-
-
 async def get(tx: Snapshot, reader: Reader, id: str) -> Breadcrumb:
     crumb = await tx.get(Breadcrumb, id)
-    if crumb is None or not may_see(reader, crumb, tx.now):
+    if crumb is None or not await sees(tx, reader, crumb):
         raise NotFound(f"no breadcrumb {id}")
     return crumb
 
@@ -90,6 +70,7 @@ async def get(tx: Snapshot, reader: Reader, id: str) -> Breadcrumb:
 async def history(tx: Snapshot, reader: Reader, id: str, *, below: int = EVERYTHING, limit: int = 50) -> list[Breadcrumb]:
     """Its versions, newest first. Of a deleted one too, for who could see its last version. A version that was not for this
     reader when it was written is not for them later either."""
+    reader = await with_spaces(tx, reader)
     newest = await read_history(tx, Breadcrumb, id, limit=1)
     if not newest or not could_see(reader, newest[0]):
         raise NotFound(f"no breadcrumb {id}")
@@ -104,6 +85,7 @@ async def history(tx: Snapshot, reader: Reader, id: str, *, below: int = EVERYTH
 
 
 async def at_version(tx: Snapshot, reader: Reader, id: str, version: int) -> Breadcrumb:
+    reader = await with_spaces(tx, reader)
     await history(tx, reader, id, limit=1)
     found = await read_version(tx, Breadcrumb, id, version=version)
     if not could_see(reader, found):
@@ -120,6 +102,7 @@ async def find(
     found: list[Breadcrumb] = []
     if selector.any_tags is not None and not selector.any_tags:
         return Page([], None)
+    reader = await with_spaces(tx, reader)
     looked = 0
     step = limit
     while True:
@@ -144,9 +127,7 @@ async def _scan(tx: Snapshot, reader: Reader, selector: Selector, below: int, li
         "below": below,
         "now": tx.now,
         "limit": limit,
-        "entity": reader.entity,
-        "spaces": msgspec.json.encode(sorted(reader.spaces)).decode(),
-        "everything": reader.everything,
+        **as_given(reader),
     }
     query: Query[Breadcrumb] = NEWEST
     exact = None if selector.schema_name is None or selector.schema_name.endswith("*") else selector.schema_name

@@ -13,12 +13,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 from stigmergy.breadcrumbs import queries, search_postgres, search_sqlite
+from stigmergy.breadcrumbs.audience import Reader, with_spaces
 from stigmergy.breadcrumbs.embeddings import Embedder, NoEmbedder, OpenAIEmbedder, Vectors
 from stigmergy.breadcrumbs.model import Breadcrumb
-from stigmergy.breadcrumbs.queries import Reader
 from stigmergy.breadcrumbs.search_index import ENGINE, words_of
 from stigmergy.breadcrumbs.search_memory import Memory, Ranked
-from stigmergy.breadcrumbs.store import FOUND, as_json
+from stigmergy.breadcrumbs.store import FOUND, as_given, as_json
 from stigmergy.errors import Invalid
 from stigmergy.kernel.predicates import ConditionFailed
 from stigmergy.kernel.query import Statement, either
@@ -111,7 +111,7 @@ async def search(
     _check(asked.text)
     if not 1 <= limit <= MOST_HITS:
         raise Invalid(f"a search gives 1 to {MOST_HITS} hits", "limit")
-    wanted = _Wanted(tx, reader, selector)
+    wanted = _Wanted(tx, await with_spaces(tx, reader), selector)
     ((stale,),) = await tx.rows(COUNT_STALE)
     among = await _narrowed(tx, selector)
     if among is not None and not among:
@@ -154,9 +154,7 @@ class _Wanted:
         self._matches = compile_selector(selector).predicate
         self._given: dict[str, Any] = {
             "now": tx.now,
-            "entity": reader.entity,
-            "spaces": as_json(sorted(reader.spaces)),
-            "everything": reader.everything,
+            **as_given(reader),
         }
         self._known: dict[str, Breadcrumb | None] = {}
         self.cut = False

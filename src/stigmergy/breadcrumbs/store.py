@@ -1,9 +1,11 @@
 """The breadcrumbs' SQL: their tags beside their rows, and the ways they are listed."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
+from stigmergy.breadcrumbs.audience import Reader
 from stigmergy.breadcrumbs.model import BREADCRUMBS, SCHEMAS, Breadcrumb, Schema
 from stigmergy.kernel.journal import Change
 from stigmergy.kernel.query import Statement
@@ -66,6 +68,11 @@ FOUND = BREADCRUMBS.query(
           AND NOT EXISTS (SELECT 1 FROM search_stale s WHERE s.tenant = breadcrumbs.tenant AND s.id = breadcrumbs.id)""",
 )
 READ_SCHEMAS = SCHEMAS.query("all", "WHERE tenant = :tenant AND name > :after ORDER BY tenant, name LIMIT :limit")
+
+
+def as_given(reader: Reader) -> dict[str, Any]:
+    """What the statements above ask about a reader, whose spaces are known."""
+    return {"entity": reader.entity, "spaces": as_json(sorted(reader.spaces or ())), "everything": reader.everything}
 
 
 async def derive_tags(tx: Transaction, change: Change) -> None:

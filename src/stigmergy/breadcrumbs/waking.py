@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
+from stigmergy.breadcrumbs.audience import Reader, could_see
 from stigmergy.breadcrumbs.model import Breadcrumb
-from stigmergy.breadcrumbs.queries import Reader, could_see
 from stigmergy.breadcrumbs.subscriptions import Subscription
 from stigmergy.errors import Invalid
 from stigmergy.kernel.journal import Change

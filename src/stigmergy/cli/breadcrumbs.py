@@ -12,10 +12,11 @@ import msgspec
 from cyclopts import App, Parameter
 from rich.markup import escape
 
+from stigmergy.breadcrumbs.audience import Reader
 from stigmergy.breadcrumbs.embeddings import open_embedder
 from stigmergy.breadcrumbs.model import Audience, JsonObject
 from stigmergy.breadcrumbs.namespace import Breadcrumbs
-from stigmergy.breadcrumbs.queries import Reader, View
+from stigmergy.breadcrumbs.queries import View
 from stigmergy.breadcrumbs.search import Method, Searcher
 from stigmergy.breadcrumbs.search_index import fill
 from stigmergy.cli.store import AsJson, Store, opened, out, print_json, progress

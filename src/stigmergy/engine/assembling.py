@@ -10,8 +10,8 @@ import msgspec
 from stigmergy.agents.model import Definition, entity_of
 from stigmergy.agents.tokens import count_tokens
 from stigmergy.breadcrumbs.assembly import Assembly, assemble, gather
+from stigmergy.breadcrumbs.audience import Reader
 from stigmergy.breadcrumbs.model import Breadcrumb
-from stigmergy.breadcrumbs.queries import Reader
 from stigmergy.breadcrumbs.search import Searcher
 from stigmergy.breadcrumbs.subscriptions import parse_subscriptions
 from stigmergy.engine.starting import as_trigger

@@ -12,6 +12,7 @@ import msgspec
 from stigmergy.agents import store as agents
 from stigmergy.agents.model import Definition, JsonObject, entity_of
 from stigmergy.breadcrumbs import queries as breadcrumbs
+from stigmergy.breadcrumbs.audience import Reader, sees
 from stigmergy.breadcrumbs.model import Breadcrumb
 from stigmergy.breadcrumbs.subscriptions import Subscription, parse_subscriptions
 from stigmergy.errors import NotFound
@@ -24,7 +25,6 @@ from stigmergy.runs.delegation import NewTask, create_task
 from stigmergy.runs.model import Cause, Run, Task
 from stigmergy.spaces.commands import ensure_space
 from stigmergy.spaces.model import Space
-from stigmergy.spaces.queries import space_ids_of
 
 RULE_KIND = "agent"
 LONGEST_SHOWN = 100_000
@@ -128,9 +128,8 @@ class Trigger(NamedTuple):
 
 async def as_trigger(tx: Snapshot, agent: str, change: Change) -> Trigger | None:
     """None when the agent may not see it."""
-    reader = breadcrumbs.Reader(entity_of(agent), await space_ids_of(tx, entity_of(agent)))
     if isinstance(change.record, Breadcrumb):
-        if not breadcrumbs.may_see(reader, change.record, tx.now):
+        if not await sees(tx, Reader(entity_of(agent)), change.record):
             return None
         view = (await breadcrumbs.shown(tx, [change.record]))[0]
         return Trigger(change.record, view.context)

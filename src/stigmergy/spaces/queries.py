@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from stigmergy.breadcrumbs.audience import ask_for_spaces
 from stigmergy.errors import NotFound
 from stigmergy.kernel.history import read_history
 from stigmergy.kernel.transaction import Snapshot
@@ -84,6 +85,9 @@ async def spaces(tx: Snapshot, reader: str, *, after: str = "", limit: int = 50,
 async def space_ids_of(tx: Snapshot, entity_id: str) -> frozenset[str]:
     """The spaces that an entity is a member of: whose team it belongs to."""
     return frozenset(row[0] for row in await tx.rows(SPACE_IDS_OF, entity_id=entity_id))
+
+
+ask_for_spaces(space_ids_of)
 
 
 async def members(tx: Snapshot, reader: str, space_id: str) -> list[MemberView]:

@@ -10,9 +10,10 @@ import msgspec
 from msgspec import UNSET, Meta
 
 from stigmergy.breadcrumbs import commands, queries
+from stigmergy.breadcrumbs.audience import Reader
 from stigmergy.breadcrumbs.model import Breadcrumb, Draft, Patch
 from stigmergy.breadcrumbs.output import CATALOG
-from stigmergy.breadcrumbs.queries import Reader, View
+from stigmergy.breadcrumbs.queries import View
 from stigmergy.breadcrumbs.search import Hits, Method, Query, search
 from stigmergy.errors import Conflict, Invalid, NotFound, VersionConflict
 from stigmergy.kernel.selectors import Selector
