@@ -17,8 +17,8 @@ from report import line, title
 
 from stigmergy.breadcrumbs import commands
 from stigmergy.breadcrumbs.assembly import assemble
-from stigmergy.breadcrumbs.model import Breadcrumb, Draft
 from stigmergy.breadcrumbs.audience import Reader
+from stigmergy.breadcrumbs.model import Breadcrumb, Draft
 from stigmergy.breadcrumbs.subscriptions import parse_subscriptions
 from stigmergy.kernel.database import Database
 from stigmergy.kernel.feed import Follower

@@ -23,9 +23,9 @@ import numpy as np
 from report import line, title
 
 from stigmergy.breadcrumbs import commands, search_sqlite
+from stigmergy.breadcrumbs.audience import Reader
 from stigmergy.breadcrumbs.embeddings import Vectors, normalised
 from stigmergy.breadcrumbs.model import BREADCRUMBS, Breadcrumb, Draft
-from stigmergy.breadcrumbs.audience import Reader
 from stigmergy.breadcrumbs.search import Method, Searcher, search
 from stigmergy.breadcrumbs.search_index import Work, fill, text_of, words_of
 from stigmergy.breadcrumbs.store import derive_tags
