@@ -20,6 +20,7 @@ from stigmergy.breadcrumbs.embeddings import WordLlama
 from stigmergy.breadcrumbs.search_index import fill_all
 from stigmergy.errors import Invalid
 from stigmergy.settings import Settings
+from support.routes import Operation, operations
 from support.server import COMMAND, SECRET, Server, ServerProcess
 
 NOTE = {"schema_name": "note.v1", "title": "of the first tenant", "context": {"n": 1}}
@@ -280,26 +281,23 @@ BODIES: dict[str, Any] = {
 }
 # These make one of their own in the place of what they cannot see.
 PUTTING = {"replace_breadcrumb", "put_trigger"}
+# What says otherwise than by `{id}` which thing it is about.
+NAMING = {"preview_assembly", "get_schema", "delete_schema", "create_sub_agent"}
+# What asks for a key of its own and not for a token.
+KEYED = {"trigger_agent"}
 # What reads, though its method is a writer's.
 READING = {"create_browser_token", "preview_assembly", "search_breadcrumbs"}
 
 
-def operations(server: Server) -> Iterator[tuple[str, str, str]]:
-    """Every route there is, from the server's own description."""
-    for path, methods in server.client().get("/openapi.json").json()["paths"].items():
-        for method, operation in methods.items():
-            yield operation["operationId"], method.upper(), path
-
-
-def call(client: httpx.Client, operation: str, method: str, path: str, id: str, name: str) -> httpx.Response:
-    path = path.replace("{id}", id).replace("{call_id}", id).replace("{name}", name).replace("{version}", "1")
-    body = json.loads(json.dumps(BODIES.get(operation)).replace("{id}", id))
-    if operation == "follow_events":
-        with client.stream(method, path, params={"after": "0"}) as feed:
+def call(client: httpx.Client, operation: Operation, id: str, name: str) -> httpx.Response:
+    path = operation.address(id, name=name, version="1")
+    body = json.loads(json.dumps(BODIES.get(operation.id, operation.example)).replace("{id}", id))
+    if operation.path.endswith("/events"):
+        with client.stream(operation.method, path, params={"after": "0"}) as feed:
             # all that the journal holds comes at once, before anything else
             text = next(feed.iter_text()) if feed.is_success else feed.read().decode()
             return httpx.Response(feed.status_code, text=text, headers={"content-type": feed.headers["content-type"]})
-    return client.request(method, path, json=body)
+    return client.request(operation.method, path, json=body)
 
 
 def test_no_route_shows_or_changes_anything_of_another_tenant(guarded: Server) -> None:
@@ -311,29 +309,32 @@ def test_no_route_shows_or_changes_anything_of_another_tenant(guarded: Server) -
     ours.post("/v1/tasks", json=task).raise_for_status()
     ours.post("/v1/sub-agents", json={"id": id, "task_id": id}).raise_for_status()
     ours.post(f"/v1/sub-agents/{id}/tool-calls", json={"id": id, "tool_name": "of-the-first"}).raise_for_status()
+    ours.post("/v1/spaces", json={"id": id, "name": "of-the-first", "members": [id]}).raise_for_status()
+    ours.post(f"/v1/spaces/{id}/messages", json={"id": id, "content": "of-the-first"}).raise_for_status()
+    ours.put(f"/v1/entities/{id}/memories/{id}", json={"value": "of-the-first"}).raise_for_status()
+    paths = (
+        *(f"/v1/breadcrumbs/{id}/history", "/v1/schemas/of.the.first", f"/v1/triggers/{id}", f"/v1/tasks/{id}"),
+        *(f"/v1/sub-agents/{id}", f"/v1/sub-agents/{id}/messages", f"/v1/sub-agents/{id}/tool-calls"),
+        *(f"/v1/spaces/{id}", f"/v1/spaces/{id}/messages", f"/v1/spaces/{id}/members", f"/v1/entities/{id}/memories"),
+    )
 
     def there() -> list[Any]:
-        paths = (
-            *(f"/v1/breadcrumbs/{id}/history", "/v1/schemas/of.the.first", f"/v1/triggers/{id}", f"/v1/tasks/{id}"),
-            *(f"/v1/sub-agents/{id}", f"/v1/sub-agents/{id}/messages", f"/v1/sub-agents/{id}/tool-calls"),
-        )
         return [ours.get(path).raise_for_status().json() for path in paths]
 
     before = there()
     guarded.run(fill_all(guarded.database, WordLlama()))
-    assert "of-the-first" in call(ours, "search_breadcrumbs", "POST", "/v1/breadcrumbs/search", id, "").text
-    walked: set[str] = set()
-    for operation, method, path in operations(guarded):
-        if operation in PUTTING:
+    routes = {operation.id: operation for operation in operations(guarded)}
+    assert "of-the-first" in call(ours, routes["search_breadcrumbs"], id, "").text
+    for operation in routes.values():
+        if operation.id in PUTTING:
             continue  # see below
-        theirs = guarded.client_of("mia", tenant=f"of-{operation}")
-        answer = call(theirs, operation, method, path, id, "of.the.first")
-        walked.add(operation)
-        assert "of the first tenant" not in answer.text or operation in BODIES, operation
+        theirs = guarded.client_of("mia", tenant=f"of-{operation.id}")
+        answer = call(theirs, operation, id, "of.the.first")
+        assert "of the first tenant" not in answer.text or operation.id in BODIES, operation
         assert "of-the-first" not in answer.text, operation
-        if "{id}" in path or operation in ("preview_assembly", "get_schema", "delete_schema", "create_sub_agent"):
+        if "{id}" in operation.path or operation.id in NAMING:
             assert code(answer) == (404, "not_found"), operation
-    assert len(walked) >= 15
+    assert len(routes) >= 50
     second = guarded.client_of("mia", tenant="second")
     second.put(f"/v1/breadcrumbs/{id}", json=NOTE | {"title": "theirs"}).raise_for_status()
     second.put(f"/v1/triggers/{id}", json=TRIGGER).raise_for_status()
@@ -344,11 +345,12 @@ def test_with_a_reading_token_no_route_writes(guarded: Server) -> None:
     owner, reading = guarded.client_of("mia"), guarded.client_of("mia", "read")
     id = owner.post("/v1/breadcrumbs", json=NOTE).json()["id"]
     owner.put("/v1/schemas/note.v1", json={}).raise_for_status()
+    owner.post("/v1/spaces", json={"id": id}).raise_for_status()
     before = guarded.run(guarded.database.tenants()), owner.get("/v1/breadcrumbs").json(), owner.get("/v1/schemas").json()
-    writers = [each for each in operations(guarded) if each[1] != "GET" and each[0] not in READING]
-    assert len(writers) >= 8
-    for operation, method, path in writers:
-        assert code(call(reading, operation, method, path, id, "note.v1")) == (403, "forbidden"), operation
+    writers = [each for each in operations(guarded) if each.method != "GET" and each.id not in READING | KEYED]
+    assert len(writers) >= 30
+    for operation in writers:
+        assert code(call(reading, operation, id, "note.v1")) == (403, "forbidden"), operation
     assert before == (
         guarded.run(guarded.database.tenants()),
         owner.get("/v1/breadcrumbs").json(),

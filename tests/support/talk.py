@@ -4,8 +4,10 @@ from typing import Any
 
 from stigmergy.agents.model import AgentRecord, Definition, queue_of
 from stigmergy.kernel.transaction import Snapshot, Transaction
-from stigmergy.runs.model import Run
-from stigmergy.runs.store import OF_AGENT
+from stigmergy.runs.model import Run, ToolCall
+from stigmergy.runs.store import ADD_HEAD, OF_AGENT
+from stigmergy.runs.tools import Party, Waiting
+from stigmergy.runs.waits import open_waits
 from stigmergy.spaces import commands
 from stigmergy.spaces.commands import Said
 from stigmergy.spaces.model import Space, SpaceMessage
@@ -34,3 +36,44 @@ async def say(tx: Transaction, author: str, space_id: str, content: str, **field
 async def runs_of(tx: Snapshot, agent: str) -> list[Run]:
     """Every run of an agent, the first one first."""
     return sorted(await tx.find(OF_AGENT, agent=agent, status=None, below=2**62, limit=500), key=lambda run: run.id)
+
+
+async def client_call(tx: Transaction, run_id: str, owner: str, tool: str = "pick", space_id: str = "s") -> None:
+    """A run that waits for a client of its owner, in call `c1` of this tool."""
+    run = Run(
+        id=run_id,
+        owner_id=owner,
+        space_id=space_id,
+        agent="ada",
+        agent_version=1,
+        entity_id="agent:ada",
+        root_id=run_id,
+        status="waiting_tool",
+    )
+    args = {"from": ["green", "blue"]}
+    await tx.run(ADD_HEAD, run_id=run_id, pos=1, agent="ada", queue="q")
+    await tx.insert(run)
+    await tx.insert(
+        ToolCall(
+            run_id=run_id,
+            id="c1",
+            owner_id=owner,
+            space_id=space_id,
+            opened_pos=1,
+            step=1,
+            tool_name=tool,
+            args=args,
+            execution_type="client",
+            status="running",
+        )
+    )
+    details = {"tool": tool, "args": args, "display": {"customUI": "ColourPicker"}}
+    waiting = Waiting(
+        kind="tool",
+        parties=[Party(f"client:{owner}", owner, "client")],
+        timeout_ms=60_000,
+        for_entity=owner,
+        space_id=space_id,
+        details=details,
+    )
+    await open_waits(tx, run, "c1", waiting)

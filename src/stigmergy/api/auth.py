@@ -22,11 +22,19 @@ from stigmergy.triggers.webhooks import CAUSE_HEADER, parse_cause
 
 # What needs no token: whether we are up, and what we are.
 OPEN_PATHS = frozenset({"/health", "/openapi.json", "/docs"})
-# Where a browser token may be in the address: what an EventSource asks for.
-ADDRESS_PATHS = frozenset({"/v1/events"})
 UNKNOWN = Claims("", "", "", ())
 
 LOCAL = Claims("local", "main", "local", GRANTS)
+
+
+def is_feed(path: str) -> bool:
+    """Whether this is what an EventSource asks for: a stream without an end, for which a browser token may be in the address."""
+    return path.startswith("/v1/") and path.endswith("/events")
+
+
+def is_keyed(path: str) -> bool:
+    """Whether this is called by programs outside, with a key that the route itself looks at."""
+    return path.startswith("/v1/agents/") and path.endswith("/trigger")
 
 
 def is_loopback(host: str) -> bool:
@@ -69,13 +77,13 @@ class Gate:
         self._check_origin(headers)
         if self._secret is None:
             return LOCAL
-        if path in OPEN_PATHS:
+        if path in OPEN_PATHS or is_keyed(path):
             return UNKNOWN
         token, in_address = _token(path, query, headers)
         if token is None:
             raise Unauthorized("this needs a token: send `Authorization: Bearer …`; make one with `stigmergy token create`")
         claims = verified(token, self._secret, self._database.clock.now())
-        if claims.browser and path not in ADDRESS_PATHS:
+        if claims.browser and not is_feed(path):
             raise Forbidden("a browser token is for the feed alone")
         if in_address and not claims.browser:
             raise Forbidden("addresses are written into logs: only a token of `POST /v1/tokens/browser` may be in one")
@@ -107,7 +115,7 @@ def _token(path: str, query: bytes, headers: dict[bytes, str]) -> tuple[str | No
     scheme, _, token = headers.get(b"authorization", "").partition(" ")
     if scheme.lower() == "bearer" and token:
         return token.strip(), False
-    if path in ADDRESS_PATHS:
+    if is_feed(path):
         for part in query.decode("latin-1").split("&"):
             name, _, value = part.partition("=")
             if name == "token" and value:

@@ -5,9 +5,8 @@ import asyncio
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 from litestar.types.asgi_types import HTTPReceiveMessage, WebSocketReceiveMessage
 
+from stigmergy.api.auth import is_feed
 from stigmergy.errors import StigmergyError
-
-WITHOUT = frozenset({"/v1/events"})
 
 
 class TooSlow(StigmergyError):
@@ -34,7 +33,7 @@ class Deadline:
         self._seconds = seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in WITHOUT:
+        if scope["type"] != "http" or is_feed(scope["path"]):
             return await self._app(scope, receive, send)
         is_waiting = is_answered = False
 

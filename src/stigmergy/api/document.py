@@ -8,12 +8,27 @@ import msgspec
 from litestar import Litestar
 from litestar.openapi.config import OpenAPIConfig
 
-from stigmergy.api import deliveries, problems, sub_agents, tasks, triggers, wire
+from stigmergy.api import (
+    clients,
+    deliveries,
+    entities,
+    messages,
+    problems,
+    service_keys,
+    space_events,
+    spaces,
+    sub_agents,
+    tasks,
+    triggers,
+    wire,
+)
 from stigmergy.api.assembly import PreviewIn
 from stigmergy.api.search import SearchedOut, SearchIn
 from stigmergy.breadcrumbs.assembly import Assembly
 
 Json = dict[str, Any]
+# What each says of its own routes.
+OF_SPACES = (spaces, messages, entities, clients, service_keys)
 
 SHAPES: tuple[Any, ...] = (
     wire.BreadcrumbOut,
@@ -35,6 +50,8 @@ SHAPES: tuple[Any, ...] = (
     *deliveries.SHAPES,
     *tasks.SHAPES,
     *sub_agents.SHAPES,
+    *space_events.SHAPES,
+    *(shape for part in OF_SPACES for shape in part.SHAPES),
 )
 
 ABOUT: dict[int, str] = {
@@ -63,6 +80,8 @@ MORE: dict[str, tuple[int, ...]] = {
     **deliveries.MORE,
     **tasks.MORE,
     **sub_agents.MORE,
+    **{id: statuses for part in OF_SPACES for id, statuses in part.MORE.items()},
+    "follow_space": (404,),
     "create_breadcrumb": (409,),
     "create_breadcrumbs": (409,),
     "get_breadcrumb": (404,),
@@ -84,7 +103,11 @@ TAGGED = {"create_breadcrumb", "get_breadcrumb", "get_breadcrumb_full", "get_bre
     *triggers.TAGGED,
     *tasks.TAGGED,
     *sub_agents.TAGGED,
+    *spaces.TAGGED,
+    *messages.TAGGED,
 }
+FEEDS = {"follow_events", "follow_space"}
+OTHER_SCHEMES = {"trigger_agent": ("service_key",)} | dict.fromkeys(FEEDS, ("token", "browser_token"))
 NOTE: Json = {
     "schema_name": "user.message.v1",
     "title": "A question",
@@ -96,6 +119,7 @@ EXAMPLES: dict[str, Any] = {
     **triggers.EXAMPLES,
     **tasks.EXAMPLES,
     **sub_agents.EXAMPLES,
+    **{id: example for part in OF_SPACES for id, example in part.EXAMPLES.items()},
     "create_breadcrumb": NOTE,
     "create_breadcrumbs": [NOTE],
     "replace_breadcrumb": NOTE,
@@ -140,7 +164,7 @@ def _complete(operation: Json, path: str, only_reads: bool) -> None:
     statuses = {*ALWAYS, *MORE.get(id, ())}
     if path.startswith("/v1/"):
         statuses |= set(BEHIND_THE_GATE)
-        operation["security"] = [{"token": []}, {"browser_token": []}] if id == "follow_events" else [{"token": []}]
+        operation["security"] = [{scheme: []} for scheme in OTHER_SCHEMES.get(id, ("token",))]
     if body is not None:
         statuses |= set(WITH_A_BODY)
         body["content"]["application/json"]["examples"] = {"a good one": {"value": EXAMPLES[id]}}
@@ -164,7 +188,7 @@ def _complete_success(id: str, responses: Json) -> None:
         responses["200"]["content"]["application/json"]["schema"] = {"$ref": "#/components/schemas/BreadcrumbOut"}
     if id == "create_sub_agent":
         responses["200"] = {**responses["201"], "description": "It was taken up before."}
-    if id == "follow_events":
+    if id in FEEDS:
         responses["200"]["content"] = {"text/event-stream": {"schema": {"type": "string"}}}
 
 
@@ -184,5 +208,6 @@ def _responses() -> Json:
 def _security() -> Json:
     return {
         "token": {"type": "http", "scheme": "bearer", "description": "Made with `stigmergy token create`."},
+        "service_key": {"type": "http", "scheme": "bearer", "description": "Made with `POST /v1/agents/{name}/keys`."},
         "browser_token": {"type": "apiKey", "in": "query", "name": "token", "description": "Of `POST /v1/tokens/browser`."},
     }

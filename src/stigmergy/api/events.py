@@ -51,14 +51,14 @@ async def events(
     if view == "full":
         claims.demand("operate")
     wanted = _wanted(selector, schema_name, tag, collection, event, view)
-    start = _position(last_event_id) or _position(after)
+    start = position(last_event_id) or position(after)
     feeds: Feeds = request.app.state.feeds
     head = (await feeds.database.read(edges, scope=unit_scope(claims))).last
     follower = Follower(feeds, claims, wanted, head if start is None else int(start), head)
-    return _EventStream(iterator=follower.frames(), media_type="text/event-stream", headers=HEADERS)
+    return EventStream(iterator=follower.frames(), media_type="text/event-stream", headers=HEADERS)
 
 
-class _EventStream(ASGIStreamingResponse):
+class EventStream(ASGIStreamingResponse):
     """Ends its frames in the moment in which the connection ends, whatever they were waiting for."""
 
     async def _stream(self, send: Send) -> None:
@@ -93,7 +93,7 @@ def _check_among(names: list[str] | None, known: Any, where: str) -> None:
             raise Invalid(f"there is no {where} {name[:100]!r}; there are {', '.join(sorted(known))}", where)
 
 
-def _position(text: str | None) -> str | None:
+def position(text: str | None) -> str | None:
     if not text:
         return None
     if not (text.isascii() and text.isdecimal()) or len(text) > 15:

@@ -64,6 +64,7 @@ class Feeds:
         self.database = database
         self.heartbeat = heartbeat
         self.closing = False
+        self.ended = asyncio.Event()
         self._shared: dict[str, tuple[Shared, asyncio.Task[None]]] = {}
 
     @contextmanager
@@ -91,6 +92,7 @@ class Feeds:
     def end(self) -> None:
         """End every feed, so that the server can close; followers come back with their positions."""
         self.closing = True
+        self.ended.set()
         for shared, _ in self._shared.values():
             shared.tail.wake()
 
@@ -204,9 +206,14 @@ class Follower:
         if self._claims.id in ("", "local") or time.monotonic() - self._checked < self._feeds.heartbeat:
             return True
         self._checked = time.monotonic()
-        token = await self._database.get(Token, self._claims.id, scope=self._scope)
-        expired = token is not None and token.expires_at is not None and token.expires_at <= self._database.clock.now()
-        return token is not None and token.revoked_at is None and not expired
+        return await is_welcome(self._database, self._claims)
+
+
+async def is_welcome(database: Database, claims: Claims) -> bool:
+    """Whether the token that opened a stream still stands."""
+    token = await database.get(Token, claims.id, scope=unit_scope(claims))
+    expired = token is not None and token.expires_at is not None and token.expires_at <= database.clock.now()
+    return token is not None and token.revoked_at is None and not expired
 
 
 def _is_gone(tail: Tail, change: Change) -> bool:

@@ -13,12 +13,18 @@ from stigmergy.access.model import BROWSER_MS, signed
 from stigmergy.api.assembly import preview
 from stigmergy.api.auth import claims_of
 from stigmergy.api.breadcrumbs import BreadcrumbRoutes, SchemaRoutes
+from stigmergy.api.clients import ClientRoutes
 from stigmergy.api.deliveries import DeliveryRoutes
 from stigmergy.api.document import document
+from stigmergy.api.entities import EntityRoutes
 from stigmergy.api.events import events
+from stigmergy.api.messages import MessageRoutes
 from stigmergy.api.search import search
 from stigmergy.api.sub_agents import SubAgentRoutes
 from stigmergy.api.tasks import TaskRoutes
+from stigmergy.api.service_keys import ServiceKeyRoutes, trigger_agent
+from stigmergy.api.space_events import space_events
+from stigmergy.api.spaces import SpaceRoutes
 from stigmergy.api.triggers import TriggerRoutes
 from stigmergy.api.wire import BrowserToken, Health
 from stigmergy.errors import Invalid
@@ -62,6 +68,13 @@ ROUTES: tuple[Any, ...] = (
     DeliveryRoutes,
     TaskRoutes,
     SubAgentRoutes,
+    SpaceRoutes,
+    MessageRoutes,
+    space_events,
+    EntityRoutes,
+    ClientRoutes,
+    ServiceKeyRoutes,
+    trigger_agent,
 )
 
 

@@ -42,7 +42,7 @@ class Health(msgspec.Struct):
 
 
 class BrowserToken(msgspec.Struct):
-    """A token for an EventSource, which cannot set headers: `/v1/events?token=…`."""
+    """A token for an EventSource, which cannot set headers: `/v1/events?token=…`, `/v1/spaces/{id}/events?token=…`."""
 
     token: str
     expires_in: int

@@ -4,12 +4,13 @@ A client says which tools it has, and that it is still there; one that was silen
 in the inbox, for as long as the run waits: a client that comes back finds it.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from stigmergy.errors import Conflict, Invalid, NotFound
 from stigmergy.kernel.timers import Timer, cancel_timer, set_timer
 from stigmergy.kernel.transaction import Snapshot, Transaction
-from stigmergy.runs.model import WAITS, JsonObject, Wait
+from stigmergy.runs.model import WAITS, JsonObject, Run, ToolCall, Wait
+from stigmergy.runs.waits import answer_tool
 from stigmergy.spaces.model import Client, check_plain_text
 from stigmergy.spaces.store import CLIENTS_OF
 
@@ -25,7 +26,7 @@ OPEN_FOR = WAITS.query(
 
 
 class ClientCall(NamedTuple):
-    """A call that waits for a client. It is answered with `POST /v1/runs/{run_id}/tool-results`."""
+    """A call that waits for a client. It is answered by the client, or as any answer to a run's tool."""
 
     run_id: str
     call_id: str
@@ -74,12 +75,30 @@ async def clients_of(tx: Snapshot, entity_id: str) -> list[Client]:
 
 async def calls_for(tx: Snapshot, entity_id: str, id: str) -> list[ClientCall]:
     """The calls that wait for this client, the oldest first: those of its entity that name a tool it has."""
-    client = await tx.get(Client, id)
-    if client is None or client.entity_id != entity_id or client.expires_at <= tx.now:
-        raise NotFound(f"no client {id} is connected; connect again")
+    client = await _connected(tx, entity_id, id)
     waits = await tx.find(OPEN_FOR, entity_id=entity_id, limit=500)
     calls = [_call(wait) for wait in waits]
     return [call for call in calls if not client.tools or call.tool in client.tools]
+
+
+async def answer_call(
+    tx: Transaction, entity_id: str, id: str, run_id: str, call_id: str, *, result: Any = None, error: str | None = None
+) -> Run:
+    """This client's answer to a call of a tool that it has."""
+    client = await _connected(tx, entity_id, id)
+    call = await tx.get(ToolCall, run_id, call_id)
+    run = await tx.get(Run, run_id)
+    mine = run is not None and run.owner_id == entity_id and call is not None and call.execution_type == "client"
+    if call is None or not mine or (client.tools and call.tool_name not in client.tools):
+        raise NotFound(f"run {run_id} has no call {call_id} for this client")
+    return await answer_tool(tx, run_id, call_id, result=result, error=error)
+
+
+async def _connected(tx: Snapshot, entity_id: str, id: str) -> Client:
+    client = await tx.get(Client, id)
+    if client is None or client.entity_id != entity_id or client.expires_at <= tx.now:
+        raise NotFound(f"no client {id} is connected; connect again")
+    return client
 
 
 def _call(wait: Wait) -> ClientCall:

@@ -1,21 +1,23 @@
 """Following a space: what is said, changed and taken back, who comes and goes and how far they have read, which agents are at
-work there; and, for who asks, the text that agents write while they write it.
+work there, what waits there for the reader; who is writing; and, for who asks, the text that agents write while they write it.
 
-The messages come from the journal: each once, in order, from any position on. Text comes over the bus and may be lost; it is
-what an agent thinks aloud, and no message: what it sends comes as one. A follower who is not a member any more is sent away.
+What is in the journal comes from there: each change once, in order, from any position on. Who is writing and text come over the
+bus and may be lost. Text is what an agent thinks aloud, and no message: what it sends comes as one. A follower who is not a
+member any more is sent away.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Literal
 
 import msgspec
 
+from stigmergy.kernel.bus import Bus
 from stigmergy.kernel.database import Database
 from stigmergy.kernel.feed import Follower, edges
 from stigmergy.kernel.journal import Change
 from stigmergy.kernel.transaction import Scope, Snapshot
-from stigmergy.runs.model import RUNS, Run
+from stigmergy.runs.model import RUNS, WAITS, JsonObject, Run, Wait
 from stigmergy.runs.pieces import Piece, asking_topic, stream_topic
 from stigmergy.spaces import queries
 from stigmergy.spaces.model import Membership, SpaceMessage
@@ -30,24 +32,31 @@ Kind = Literal[
     "member.read",
     "agent.active",
     "agent.inactive",
+    "wait.opened",
+    "wait.closed",
+    "typing",
     "text",
     "text.withdrawn",
 ]
-COLLECTIONS = ("space_messages", "memberships", "runs")
+COLLECTIONS = ("space_messages", "memberships", "runs", "waits")
 # What waits for a reader who is slow; more is read when it has taken that.
 BACKLOG = 256
 
 AT_WORK = RUNS.query(
     "at_work_in",
-    """WHERE tenant = :tenant AND status IN ('queued', 'running') AND id IN (
+    """WHERE tenant = :tenant AND status = 'running' AND id IN (
            SELECT r.id FROM runs r JOIN memberships m ON m.tenant = r.tenant AND m.entity_id = r.entity_id
-           WHERE m.tenant = :tenant AND m.space_id = :space_id AND r.active_space_id = :space_id
-             AND r.status IN ('queued', 'running'))""",
+           WHERE m.tenant = :tenant AND m.space_id = :space_id AND r.active_space_id = :space_id AND r.status = 'running')""",
+)
+WAITING_FOR = WAITS.query(
+    "for_entity_in",
+    """WHERE tenant = :tenant AND for_entity = :entity_id AND space_id = :space_id AND status = 'open' ORDER BY seq LIMIT 100""",
 )
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Something that happened in a space. `seq` is its position in the journal, to go on after; text has none."""
+    """Something that happened in a space. `seq` is its position in the journal, to go on after; what comes over the bus, and what
+    was so already when the reader came, has none."""
 
     kind: Kind
     seq: int | None = None
@@ -59,54 +68,83 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     stream_id: str | None = None
     offset: int | None = None
     text: str | None = None
+    wait_id: str | None = None
+    wait_kind: str | None = None
+    call_id: str | None = None
+    question: str | None = None
+    details: JsonObject | None = None
 
 
-async def follow(
-    database: Database, reader: str, space_id: str, scope: Scope, *, after: int | None = None, text: bool = False
-) -> AsyncIterator[Event]:
-    """From now on, or after a position of the journal. Who is at work at that moment is told first."""
-    start, at_work = await database.read(_beginning, reader, space_id, scope=scope)
-    following = _Following(database, reader, space_id, scope, text=text)
-    reading = asyncio.create_task(following.read(start if after is None else after), name=f"space {space_id}")
-    try:
-        for run in at_work:
-            yield following.active(run)
-        while (event := await following.queue.get()) is not None:
-            yield event
-        await reading  # says why it ended, if that was an error
-    finally:
-        tasks = [reading, *following.listening.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+class _Typing(msgspec.Struct):
+    entity_id: str
+    active: bool
 
 
-async def _beginning(tx: Snapshot, reader: str, space_id: str) -> tuple[int, list[Run]]:
-    await queries.roster(tx, reader, space_id)
-    return (await edges(tx)).last, await tx.find(AT_WORK, space_id=space_id)
+def typing_topic(tenant: str, space_id: str) -> str:
+    return f"typing/{tenant}/{space_id}"
 
 
-class _Following:
-    def __init__(self, database: Database, reader: str, space_id: str, scope: Scope, *, text: bool) -> None:
-        self.queue: asyncio.Queue[Event | None] = asyncio.Queue(BACKLOG)
-        self.listening: dict[str, asyncio.Task[None]] = {}
+def say_typing(bus: Bus, tenant: str, space_id: str, entity_id: str, *, active: bool = True) -> None:
+    """Tell those who follow a space that somebody in it is writing, or no more."""
+    bus.publish(typing_topic(tenant, space_id), msgspec.json.encode(_Typing(entity_id, active)))
+
+
+class Following:
+    """One reader of one space. `position` is where to go on after: everything up to there was told."""
+
+    def __init__(self, database: Database, reader: str, space_id: str, scope: Scope, *, text: bool = False) -> None:
         self._database = database
         self._reader = reader
         self._space_id = space_id
         self._scope = scope
         self._text = text
+        self._queue: asyncio.Queue[Event | None] = asyncio.Queue(BACKLOG)
+        self._listening: dict[str, asyncio.Task[None]] = {}
+        self._told = 0
+        self._follower: Follower | None = None
 
-    async def read(self, after: int) -> None:
+    @property
+    def position(self) -> int:
+        if self._follower is None or not self._queue.empty():
+            return self._told
+        return max(self._told, self._follower.cursor)
+
+    async def events(self, after: int | None = None) -> AsyncGenerator[Event]:
+        """From now on, or after a position of the journal. What is so at that moment is told first: who is at work, and what
+        waits for the reader."""
+        start, at_work, waiting = await self._database.read(_beginning, self._reader, self._space_id, scope=self._scope)
+        self._told = start if after is None else after
+        self._follower = Follower(self._database, after=self._told, scope=self._scope, collections=COLLECTIONS)
+        reading = asyncio.create_task(self._read(self._follower), name=f"space {self._space_id}")
+        typing = asyncio.create_task(self._hear_typing(), name=f"typing in {self._space_id}")
+        try:
+            for run in at_work:
+                yield self._active(run)
+            for wait in waiting:
+                yield _of_wait(wait)
+            while (event := await self._queue.get()) is not None:
+                self._told = event.seq or self._told
+                yield event
+            await reading  # says why it ended, if that was an error
+        finally:
+            tasks = [reading, typing, *self._listening.values()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _read(self, follower: Follower) -> None:
         """Until the reader is a member no more."""
         try:
-            async for change in Follower(self._database, after=after, scope=self._scope, collections=COLLECTIONS):
+            async for change in follower:
                 event = self._event(change)
                 if event is not None:
-                    await self.queue.put(event)
+                    await self._queue.put(event)
                 if self._is_sent_away(change):
-                    return
-        finally:
-            await self.queue.put(None)
+                    break
+        except Exception:
+            await self._queue.put(None)
+            raise
+        await self._queue.put(None)
 
     def _event(self, change: Change) -> Event | None:
         record = change.record
@@ -116,6 +154,8 @@ class _Following:
             return _of_member(record, change)
         if isinstance(record, Run) and self._space_id in (record.active_space_id, _space_before(change)):
             return self._of_run(record, change)
+        if isinstance(record, Wait) and record.space_id == self._space_id and record.for_entity == self._reader:
+            return _of_wait(record, change.seq)
         return None
 
     def _of_run(self, run: Run, change: Change) -> Event | None:
@@ -125,15 +165,15 @@ class _Following:
         if was == now:
             return None
         if now:
-            return self.active(run, change.seq)
-        if (task := self.listening.pop(run.id, None)) is not None:
+            return self._active(run, change.seq)
+        if (task := self._listening.pop(run.id, None)) is not None:
             task.cancel()
         return Event(kind="agent.inactive", seq=change.seq, entity_id=run.entity_id, run_id=run.id, status=run.status)
 
-    def active(self, run: Run, seq: int | None = None) -> Event:
+    def _active(self, run: Run, seq: int | None = None) -> Event:
         """An agent begins to work, or goes on: from now on its text is listened for, where that is wanted."""
-        if self._text and run.id not in self.listening:
-            self.listening[run.id] = asyncio.create_task(self._hear(run), name=f"text of {run.id}")
+        if self._text and run.id not in self._listening:
+            self._listening[run.id] = asyncio.create_task(self._hear(run), name=f"text of {run.id}")
         return Event(kind="agent.active", seq=seq, entity_id=run.entity_id, run_id=run.id, status=run.status)
 
     async def _hear(self, run: Run) -> None:
@@ -145,11 +185,26 @@ class _Following:
                 for payload in await listener.wait():
                     piece = msgspec.json.decode(payload, type=Piece)
                     if piece.kind != "done":
-                        await self.queue.put(_of_piece(piece, run))
+                        await self._queue.put(_of_piece(piece, run))
+
+    async def _hear_typing(self) -> None:
+        with self._database.bus.listen(typing_topic(self._scope.tenant, self._space_id)) as listener:
+            while True:
+                for payload in await listener.wait():
+                    said = msgspec.json.decode(payload, type=_Typing)
+                    if said.entity_id != self._reader:
+                        status = "active" if said.active else "inactive"
+                        await self._queue.put(Event(kind="typing", entity_id=said.entity_id, status=status))
 
     def _is_sent_away(self, change: Change) -> bool:
         gone = change.event == "delete" and isinstance(change.record, Membership)
         return gone and change.id == f"{self._space_id}/{self._reader}"
+
+
+async def _beginning(tx: Snapshot, reader: str, space_id: str) -> tuple[int, list[Run], list[Wait]]:
+    await queries.roster(tx, reader, space_id)
+    waiting = await tx.find(WAITING_FOR, entity_id=reader, space_id=space_id)
+    return (await edges(tx)).last, await tx.find(AT_WORK, space_id=space_id), waiting
 
 
 def _space_before(change: Change) -> str | None:
@@ -171,4 +226,18 @@ def _of_piece(piece: Piece, run: Run) -> Event:
     kind: Kind = "text.withdrawn" if piece.kind == "withdrawn" else "text"
     return Event(
         kind=kind, entity_id=run.entity_id, run_id=run.id, stream_id=piece.stream_id, offset=piece.offset, text=piece.text
+    )
+
+
+def _of_wait(wait: Wait, seq: int | None = None) -> Event:
+    return Event(
+        kind="wait.opened" if wait.status == "open" else "wait.closed",
+        seq=seq,
+        run_id=wait.run_id,
+        status=wait.status,
+        wait_id=wait.id,
+        wait_kind=wait.kind,
+        call_id=wait.call_id,
+        question=wait.question,
+        details=wait.details,
     )

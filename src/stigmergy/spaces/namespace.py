@@ -8,7 +8,7 @@ from stigmergy.kernel.transaction import Scope, Snapshot, Transaction
 from stigmergy.runs.model import Part, Run
 from stigmergy.spaces import commands, keeping, queries, service
 from stigmergy.spaces.commands import Said
-from stigmergy.spaces.following import Event, follow
+from stigmergy.spaces.following import Event, Following
 from stigmergy.spaces.keeping import Timing
 from stigmergy.spaces.model import Entity, Goal, GoalStatus, JsonObject, Memory, Plan, ServiceKey, Space
 from stigmergy.spaces.queries import MemberView, Message, shown
@@ -111,7 +111,7 @@ class Spaces:
     def follow(self, space_id: str, *, after: int | None = None, text: bool = False) -> AsyncIterator[Event]:
         """Everything that happens there, in order; from now on, or after a position. With `text` also what agents write, while
         they write it."""
-        return follow(self._database, self._me, space_id, self._scope, after=after, text=text)
+        return Following(self._database, self._me, space_id, self._scope, text=text).events(after)
 
     # ---- what entities keep ----
 

@@ -115,6 +115,12 @@ def _member_view(membership: Membership, type: str, name: str) -> MemberView:
     )
 
 
+async def seen_by(tx: Snapshot, reader: str, said: SpaceMessage) -> list[MemberView]:
+    """Those who have dealt with a message: whose cursor is at it or beyond. Its author knows it."""
+    found = await members(tx, reader, said.space_id)
+    return [each for each in found if each.last_processed_seq >= said.pos or each.entity_id == said.author]
+
+
 async def message(tx: Snapshot, reader: str, id: str) -> SpaceMessage:
     found = await tx.get(SpaceMessage, id)
     if found is None:
@@ -141,3 +147,10 @@ async def messages(
 
 async def entities(tx: Snapshot, *, after: str = "", limit: int = 50) -> list[Entity]:
     return await tx.find(ENTITIES_AFTER, after=after, limit=limit)
+
+
+async def entity(tx: Snapshot, id: str) -> Entity:
+    found = await tx.get(Entity, id)
+    if found is None:
+        raise NotFound(f"no entity {id}")
+    return found

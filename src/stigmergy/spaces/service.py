@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 from stigmergy.access.model import Unauthorized
 from stigmergy.agents.store import named
-from stigmergy.errors import NotFound
+from stigmergy.errors import Invalid, NotFound
 from stigmergy.kernel.idempotency import answer_key, claim_key
+from stigmergy.kernel.ids import check_tenant
 from stigmergy.kernel.transaction import Snapshot, Transaction
 from stigmergy.runs.commands import Start, start_run
 from stigmergy.runs.model import Cause, Run
@@ -65,8 +66,12 @@ def parse_key(text: str) -> Presented:
     prefix, _, rest = text.partition(".")
     front, _, secret = rest.rpartition(".")
     tenant, _, id = front.rpartition(".")
-    if prefix != PREFIX or not tenant or not id or not secret:
+    if prefix != PREFIX or not id or not secret:
         raise _no_good()
+    try:
+        check_tenant(tenant)
+    except Invalid:
+        raise _no_good() from None
     return Presented(tenant, id, secret)
 
 

@@ -1,0 +1,151 @@
+"""`/v1/spaces/{id}/messages`: what is said in a space, and what was changed or taken back of it."""
+
+from typing import Annotated, Any, NamedTuple
+
+from litestar import Controller, Response, delete, get, patch, post
+from litestar.params import JSONBody, PathParameter, QueryParameter
+
+from stigmergy.api import wire
+from stigmergy.api.auth import claims_of
+from stigmergy.api.requests import AnyRequest, Cursor, IdempotencyKey, IfMatch, once, read, write
+from stigmergy.api.space_shapes import (
+    EditIn,
+    MemberOut,
+    MembersOut,
+    MessageIn,
+    MessageOut,
+    MessagePage,
+    message_out,
+    out,
+)
+from stigmergy.errors import Invalid, NotFound
+from stigmergy.kernel.transaction import Snapshot, Transaction
+from stigmergy.spaces import commands, queries
+from stigmergy.spaces.model import SpaceMessage
+from stigmergy.spaces.queries import shown
+
+SpaceId = Annotated[str, PathParameter(description="A space's id.")]
+Id = Annotated[str, PathParameter(description="A message's id.")]
+After = Annotated[
+    int | None, QueryParameter(ge=0, le=10**15, description="Only what was said after the message with this `seq`, in order.")
+]
+
+
+class Place(NamedTuple):
+    """Whose request it is, and which message of which space it is about."""
+
+    me: str
+    space_id: str
+    id: str
+
+
+def answer(message: queries.Message, status: int = 200) -> Response[MessageOut]:
+    return Response(message_out(message), status_code=status, headers={"ETag": wire.etag(message.version)})
+
+
+class MessageRoutes(Controller):
+    path = "/v1/spaces/{id:str}/messages"
+    tags = ("spaces",)
+
+    @post(summary="Say something", operation_id="post_message")
+    async def say(
+        self, request: AnyRequest, id: SpaceId, data: JSONBody[MessageIn], key: IdempotencyKey = None
+    ) -> Response[MessageOut]:
+        body = await request.body() if key is not None else b""
+        return answer(await write(request, _post, claims_of(request).entity, id, data, key, body), 201)
+
+    @get(summary="What was said, newest first", operation_id="list_messages")
+    async def find(
+        self, request: AnyRequest, id: SpaceId, limit: wire.Limit = 50, cursor: Cursor = None, after: After = None
+    ) -> MessagePage:
+        if cursor is not None and after is not None:
+            raise Invalid("give a cursor, or a position to go on after, not both", "after")
+        me = claims_of(request).entity
+        found = await read(request, queries.messages, me, id, below=wire.below(cursor), after=after, limit=limit)
+        older = after is None and len(found) == limit and found[-1].pos > 1
+        return MessagePage([message_out(shown(message)) for message in found], str(found[-1].pos) if older else None)
+
+    @get("/{message_id:str}", summary="One message", operation_id="get_message")
+    async def one(self, request: AnyRequest, id: SpaceId, message_id: Id) -> Response[MessageOut]:
+        return answer(await read(request, _get, Place(claims_of(request).entity, id, message_id)))
+
+    @get("/{message_id:str}/history", summary="Its versions, newest first", operation_id="get_message_history")
+    async def history(self, request: AnyRequest, id: SpaceId, message_id: Id, limit: wire.Limit = 50) -> MessagePage:
+        found = await read(request, _history, Place(claims_of(request).entity, id, message_id), limit)
+        return MessagePage([message_out(shown(message)) for message in found], None)
+
+    @get("/{message_id:str}/seen", summary="Who has read it", operation_id="get_message_seen")
+    async def seen(self, request: AnyRequest, id: SpaceId, message_id: Id) -> MembersOut:
+        found = await read(request, _seen, Place(claims_of(request).entity, id, message_id))
+        return MembersOut([out(MemberOut, member) for member in found])
+
+    @patch("/{message_id:str}", summary="Say it differently; its author's to do", operation_id="edit_message")
+    async def edit(
+        self, request: AnyRequest, id: SpaceId, message_id: Id, data: JSONBody[EditIn], if_match: IfMatch = None
+    ) -> Response[MessageOut]:
+        place = Place(claims_of(request).entity, id, message_id)
+        return answer(await write(request, _edit, place, data.content, wire.expected(if_match)))
+
+    @delete("/{message_id:str}", status_code=200, summary="Take it back; its author's to do", operation_id="delete_message")
+    async def unsay(self, request: AnyRequest, id: SpaceId, message_id: Id, if_match: IfMatch = None) -> Response[MessageOut]:
+        place = Place(claims_of(request).entity, id, message_id)
+        return answer(await write(request, _unsay, place, wire.expected(if_match)))
+
+
+# ---- units of work: a command, and its answer in the same transaction ----
+
+
+async def _post(tx: Transaction, me: str, space_id: str, data: MessageIn, key: str | None, body: bytes) -> queries.Message:
+    async def make() -> queries.Message:
+        return shown(await commands.post(tx, me, space_id, data.said()))
+
+    return await once(tx, f"post_message:{space_id}", key, body, make, queries.Message)
+
+
+async def _edit(tx: Transaction, place: Place, content: str, if_match: int | None) -> queries.Message:
+    await _there(tx, place)
+    return shown(await commands.edit(tx, place.me, place.id, content, if_match=if_match))
+
+
+async def _unsay(tx: Transaction, place: Place, if_match: int | None) -> queries.Message:
+    await _there(tx, place)
+    return shown(await commands.delete(tx, place.me, place.id, if_match=if_match))
+
+
+async def _get(tx: Snapshot, place: Place) -> queries.Message:
+    return shown(await _there(tx, place))
+
+
+async def _history(tx: Snapshot, place: Place, limit: int) -> list[SpaceMessage]:
+    await _there(tx, place)
+    return await queries.message_history(tx, place.me, place.id, limit=limit)
+
+
+async def _seen(tx: Snapshot, place: Place) -> list[queries.MemberView]:
+    return await queries.seen_by(tx, place.me, await _there(tx, place))
+
+
+async def _there(tx: Snapshot, place: Place) -> SpaceMessage:
+    message = await queries.message(tx, place.me, place.id)
+    if message.space_id != place.space_id:
+        raise NotFound(f"no message {place.id} in this space")
+    return message
+
+
+# ---- for the description of the API ----
+
+SHAPES: tuple[Any, ...] = (MessageIn, EditIn, MessageOut, MessagePage)
+MORE: dict[str, tuple[int, ...]] = {
+    "post_message": (404, 409),
+    "list_messages": (404,),
+    "get_message": (404,),
+    "get_message_history": (404,),
+    "get_message_seen": (404,),
+    "edit_message": (404, 409, 412),
+    "delete_message": (404, 409, 412),
+}
+TAGGED = {"post_message", "get_message", "edit_message", "delete_message"}
+EXAMPLES: dict[str, Any] = {
+    "post_message": {"content": "Who writes the summary?", "metadata": {"urgent": True}},
+    "edit_message": {"content": "Who writes the summary, and by when?"},
+}
