@@ -4,7 +4,7 @@ What an entity keeps is its own, to see and to change, and an operator's. A plan
 start its run; it is theirs, the agent's and an operator's.
 """
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from litestar import Controller, delete, get, patch, post, put
@@ -42,7 +42,7 @@ Id = Annotated[str, PathParameter(description="An entity's id, such as `mia` or 
 Key = Annotated[str, PathParameter(description="A memory's key.")]
 GoalId = Annotated[str, PathParameter(description="A goal's id.")]
 PlanId = Annotated[str, PathParameter(description="A plan's id.")]
-Status = Annotated[GoalStatus | None, QueryParameter(description="Only those.")]
+Status = Annotated[GoalStatus | Literal["any"], QueryParameter(description="Only those.")]
 
 
 class EntityRoutes(Controller):
@@ -81,8 +81,8 @@ class EntityRoutes(Controller):
     # ---- goals ----
 
     @get("/{id:str}/goals", summary="What it wants", operation_id="list_goals")
-    async def goals(self, request: AnyRequest, id: Id, status: Status = None, limit: wire.Limit = 100) -> GoalsOut:
-        found = await read(request, _own, claims_of(request), id, keeping.goals_of, status, limit)
+    async def goals(self, request: AnyRequest, id: Id, status: Status = "any", limit: wire.Limit = 100) -> GoalsOut:
+        found = await read(request, _own, claims_of(request), id, keeping.goals_of, None if status == "any" else status, limit)
         return GoalsOut([out(GoalOut, goal) for goal in found])
 
     @post("/{id:str}/goals", summary="Set a goal", operation_id="create_goal")

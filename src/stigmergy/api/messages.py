@@ -7,6 +7,7 @@ from litestar.params import JSONBody, PathParameter, QueryParameter
 
 from stigmergy.api import wire
 from stigmergy.api.auth import claims_of
+from stigmergy.api.events import position
 from stigmergy.api.requests import AnyRequest, Cursor, IdempotencyKey, IfMatch, once, read, write
 from stigmergy.api.space_shapes import (
     EditIn,
@@ -26,9 +27,7 @@ from stigmergy.spaces.queries import shown
 
 SpaceId = Annotated[str, PathParameter(description="A space's id.")]
 Id = Annotated[str, PathParameter(description="A message's id.")]
-After = Annotated[
-    int | None, QueryParameter(ge=0, le=10**15, description="Only what was said after the message with this `seq`, in order.")
-]
+After = Annotated[str | None, QueryParameter(description="Only what was said after the message with this `seq`, in order.")]
 
 
 class Place(NamedTuple):
@@ -60,9 +59,10 @@ class MessageRoutes(Controller):
     ) -> MessagePage:
         if cursor is not None and after is not None:
             raise Invalid("give a cursor, or a position to go on after, not both", "after")
-        me = claims_of(request).entity
-        found = await read(request, queries.messages, me, id, below=wire.below(cursor), after=after, limit=limit)
-        older = after is None and len(found) == limit and found[-1].pos > 1
+        start = position(after)
+        where = {"below": wire.below(cursor), "after": None if start is None else int(start)}
+        found = await read(request, queries.messages, claims_of(request).entity, id, limit=limit, **where)
+        older = start is None and len(found) == limit and found[-1].pos > 1
         return MessagePage([message_out(shown(message)) for message in found], str(found[-1].pos) if older else None)
 
     @get("/{message_id:str}", summary="One message", operation_id="get_message")
