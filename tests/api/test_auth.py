@@ -305,11 +305,11 @@ def test_no_route_shows_or_changes_anything_of_another_tenant(guarded: Server) -
     id = ours.post("/v1/breadcrumbs", json=NOTE | {"tags": ["of-the-first"]}).json()["id"]
     ours.put("/v1/schemas/of.the.first", json={"ttl_ms": 5_000}).raise_for_status()
     ours.put(f"/v1/triggers/{id}", json=TRIGGER | {"condition": "title == 'of-the-first'"}).raise_for_status()
+    ours.post("/v1/spaces", json={"id": id, "name": "of-the-first", "members": [id]}).raise_for_status()
     task = {"id": id, "name": "agent:of-the-first", "instruction": "of-the-first"}
     ours.post("/v1/tasks", json=task).raise_for_status()
     ours.post("/v1/sub-agents", json={"id": id, "task_id": id}).raise_for_status()
     ours.post(f"/v1/sub-agents/{id}/tool-calls", json={"id": id, "tool_name": "of-the-first"}).raise_for_status()
-    ours.post("/v1/spaces", json={"id": id, "name": "of-the-first", "members": [id]}).raise_for_status()
     ours.post(f"/v1/spaces/{id}/messages", json={"id": id, "content": "of-the-first"}).raise_for_status()
     ours.put(f"/v1/entities/{id}/memories/{id}", json={"value": "of-the-first"}).raise_for_status()
     paths = (

@@ -20,11 +20,11 @@ from stigmergy.api.entities import EntityRoutes
 from stigmergy.api.events import events
 from stigmergy.api.messages import MessageRoutes
 from stigmergy.api.search import search
-from stigmergy.api.sub_agents import SubAgentRoutes
-from stigmergy.api.tasks import TaskRoutes
 from stigmergy.api.service_keys import ServiceKeyRoutes, trigger_agent
 from stigmergy.api.space_events import space_events
 from stigmergy.api.spaces import SpaceRoutes
+from stigmergy.api.sub_agents import SubAgentRoutes
+from stigmergy.api.tasks import TaskRoutes
 from stigmergy.api.triggers import TriggerRoutes
 from stigmergy.api.wire import BrowserToken, Health
 from stigmergy.errors import Invalid
