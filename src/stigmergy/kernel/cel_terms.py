@@ -29,7 +29,7 @@ _MAX_STATES = 1500  # each about 1 µs to compile: the library matches in linear
 _MACROS = frozenset({"all", "exists", "exists_one", "existsOne", "filter", "map"})
 _FUNCTIONS = frozenset({"size", "contains", "startsWith", "endsWith", "matches", "int", "uint", "double", "string", "bytes"}) | {
     *("timestamp", "duration", "getFullYear", "getMonth", "getDate", "getDayOfMonth", "getDayOfWeek", "getDayOfYear"),
-    *("getHours", "getMinutes", "getSeconds", "getMilliseconds"),
+    *("getHours", "getMinutes", "getSeconds", "getMilliseconds", "dyn"),
 }
 _CALLS = _FUNCTIONS | _MACROS | {"has", "in"}
 
