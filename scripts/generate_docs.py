@@ -1,7 +1,16 @@
 """Writes the pages of docs/ that are made from the code. `tests/docs` checks that they are fresh."""
 
+import ast
+import importlib
+import pkgutil
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
+import stigmergy
+from stigmergy import errors
+from stigmergy.api.problems import CODES
+from stigmergy.errors import REFUSALS, StigmergyError
 from stigmergy.settings import FILE, described
 
 ROOT = Path(__file__).parent.parent
@@ -22,7 +31,60 @@ def settings_page() -> str:
     return "\n".join([*lines, "", "This page is made from `settings.py` by `make fix`.", ""])
 
 
-PAGES = {"docs/settings.md": settings_page}
+def errors_page() -> str:
+    lines = [
+        "# Errors",
+        "",
+        "Every error has a code that stays; its message says what was wrong and what to do. Over HTTP it is a problem with this",
+        "code and status ([api](api.md)), in Python an exception with `code`. Where trying again can help it is `retryable`.",
+        "",
+        "| code | status | again? | what it says |",
+        "| --- | --- | --- | --- |",
+    ]
+    known = {each.code: (each.status, each.retryable, _about(each)) for each in _every_error()}
+    known |= {code: (422, False, about) for code, about in REFUSALS.items()}
+    for code in _given_in_place():
+        if code not in known:
+            raise SystemExit(f"errors.REFUSALS needs a line for the code {code!r}")
+    for status, code in CODES.items():
+        known.setdefault(code, (status, False, "The request itself is refused; it never came to a route."))
+    for code, (status, retryable, about) in sorted(known.items()):
+        lines.append(f"| `{code}` | {status} | {'yes' if retryable else ''} | {about} |")
+    return "\n".join([*lines, "", "This page is made from the code by `make fix`.", ""])
+
+
+def _every_error() -> Iterator[type[StigmergyError]]:
+    for module in pkgutil.walk_packages(stigmergy.__path__, "stigmergy."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    found = [StigmergyError]
+    for each in found:
+        found += each.__subclasses__()
+    return (each for each in found if "code" in vars(each) and each.__module__.startswith("stigmergy."))
+
+
+def _about(error: type[StigmergyError]) -> str:
+    """The line of the tree in `errors`, or the first of the class's own."""
+    if error is StigmergyError:
+        return "A defect; the log says more."
+    line = re.search(rf"─ {error.__name__} +(.+)", errors.__doc__ or "")
+    about = line[1] if line else (error.__doc__ or "").strip().splitlines()[0]
+    about = about[:1].upper() + about[1:]
+    return about if about.endswith(".") else f"{about}."
+
+
+def _given_in_place() -> list[str]:
+    """The codes that `raise Invalid(…, code="…")` gives."""
+    found: set[str] = set()
+    for file in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            for keyword in node.keywords if isinstance(node, ast.Call) else ():
+                if keyword.arg == "code" and isinstance(keyword.value, ast.Constant):
+                    found.add(str(keyword.value.value))
+    return sorted(found)
+
+
+PAGES = {"docs/settings.md": settings_page, "docs/errors.md": errors_page}
 
 if __name__ == "__main__":
     for name, page in PAGES.items():

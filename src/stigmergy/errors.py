@@ -127,6 +127,33 @@ class Invalid(StigmergyError):
         return Invalid(self.message, f"{place}.{self.where}" if self.where else place, self.code)
 
 
+# What an `Invalid` is called where a program may want to tell it from others.
+REFUSALS = {
+    "in_the_past": "A moment that is over already.",
+    "invalid_answer": "An answer that is not what the agent's output wants.",
+    "invalid_arguments": "Arguments that do not fit the tool.",
+    "invalid_condition": "A condition that cannot be read or run safely; `where` has line and column.",
+    "invalid_cron": "No cron expression.",
+    "invalid_event": "No event of a rule, or a shorthand that cannot be read.",
+    "invalid_hints": "A rule of `llm_hints` that is wrong.",
+    "invalid_pattern": "A pattern of collections that can match nothing.",
+    "invalid_result": "A tool gave what JSON cannot say.",
+    "invalid_schema": "No JSON Schema, or one that refers to another file or host.",
+    "invalid_selector": "A selector that is wrong.",
+    "invalid_value": "A value that the store or JSON cannot hold.",
+    "malformed": "The body is not JSON.",
+    "no_secret": "The server asks for no tokens, so it gives none.",
+    "not_embeddable": "The model that turns texts into vectors refuses this text.",
+    "schema_violation": "A context that its schema does not allow; `where` is the path.",
+    "too_deep": "More levels of objects and lists than are allowed.",
+    "too_large": "More than is stored in one piece.",
+    "unknown_collection": "No collection has this name or fits this pattern.",
+    "unknown_event": "No event has this name.",
+    "unknown_time_zone": "No time zone has this name.",
+    "unknown_tool": "The agent has no such tool.",
+}
+
+
 class EmbedderUnavailable(StigmergyError):
     code = "embedder_unavailable"
     status = 503

@@ -23,11 +23,15 @@ _PREFIX = "stg"
 
 
 class Unauthorized(StigmergyError):
+    """There is no token, or it opens nothing."""
+
     code = "unauthorized"
     status = 401
 
 
 class Forbidden(StigmergyError):
+    """The token does not allow this, or the caller's Host or Origin is not welcome."""
+
     code = "forbidden"
     status = 403
 

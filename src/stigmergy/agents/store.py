@@ -23,6 +23,8 @@ SUPERSEDED = Statement(
 
 
 class UnknownAgent(NotFound):
+    """There is no agent of this name, or it is not enabled."""
+
     code = "unknown_agent"
 
 

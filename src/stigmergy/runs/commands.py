@@ -36,6 +36,8 @@ UNDEFINED = 0
 
 
 class LimitReached(Conflict):
+    """A limit of the agent or of its run is used up."""
+
     code = "limit_reached"
 
 

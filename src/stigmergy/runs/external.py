@@ -66,6 +66,8 @@ RUN_OF_TASK: dict[TaskStatus, RunStatus] = {
 
 
 class NotExternal(Conflict):
+    """This run is worked on by the engine, not by a program outside."""
+
     code = "not_external"
 
 

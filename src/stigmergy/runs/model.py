@@ -296,6 +296,8 @@ WAITING = frozenset({"waiting_tool", "waiting_reply"})
 
 
 class InvalidTransition(Conflict):
+    """From this status nothing leads to that one."""
+
     code = "invalid_transition"
 
 

@@ -19,6 +19,8 @@ from stigmergy.runs.tools import Waiting
 
 
 class NotWaiting(Conflict):
+    """Nobody waits for this answer any more."""
+
     code = "not_waiting"
 
 

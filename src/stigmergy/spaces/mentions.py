@@ -17,10 +17,14 @@ _QUOTED = re.compile(r'"([^"\n]{1,200})"')
 
 
 class AmbiguousName(Invalid):
+    """Two members have this name; the message says how to tell them apart."""
+
     code = "ambiguous_name"
 
 
 class UnknownName(Invalid):
+    """Nobody in the space has this name; the message names those who are there."""
+
     code = "unknown_name"
 
 
