@@ -86,7 +86,7 @@ class Agent:
                     subscriptions=tuple(_as_data(each) for each in subscriptions),
                     settings=settings or {},
                     limits=msgspec.structs.replace(limits or Limits(), **limited),
-                    approval=approval or Approval(tools=asked_first),
+                    approval=_approval(approval or Approval(), asked_first),
                     output=output_spec,
                     checkpoints=checkpoints,
                     keep_checkpoints=keep_checkpoints,
@@ -103,6 +103,10 @@ class Agent:
         if self.hooks != Hooks():
             named.append(f"hooks:{self.name}")
         return tuple(named)
+
+
+def _approval(approval: Approval, tools: Iterable[str]) -> Approval:
+    return msgspec.structs.replace(approval, tools=tuple(dict.fromkeys((*approval.tools, *tools))))
 
 
 def _output(output: Any) -> tuple[Any, OutputSpec | None]:

@@ -1,13 +1,17 @@
 """What a model's reply means for its run: more to do, the answer, or an answer that will not do."""
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import msgspec
 
 from stigmergy.agents.model import Definition, ToolSpec
 from stigmergy.agents.models.port import Reply
+from stigmergy.engine.direct import DIRECT
 from stigmergy.engine.toolbox import check_value
 from stigmergy.errors import Invalid
+from stigmergy.runs.delegation import FINAL_ANSWER
+from stigmergy.runs.model import ToolCall
 from stigmergy.runs.steps import Ending
 
 # How often an answer that will not do goes back to the model.
@@ -31,6 +35,23 @@ def answer_of(reply: Reply, definition: Definition, remarks: int) -> Answer:
         if remarks >= SECOND_TRIES:
             return Answer(Ending("failed", error=f"answer: {fault} ({remarks + 1} tries)"))
         return Answer(remark=f"This answer will not do: {fault}. Answer again.")
+
+
+def given_answer(calls: Iterable[ToolCall], definition: Definition, remarks: int) -> Ending | None:
+    """How the step ends the run by the tool for that: with the answer; or without, when it would not do too often."""
+    if definition.model == DIRECT:
+        return next((_as_it_is(call) for call in calls), None)
+    given = next((call for call in calls if call.tool_name == FINAL_ANSWER), None)
+    if given is None:
+        return None
+    if given.status == "success":
+        return Ending("completed", given.result)
+    return Ending("failed", error=f"answer: {given.error} ({remarks} tries)") if remarks > SECOND_TRIES else None
+
+
+def _as_it_is(call: ToolCall) -> Ending:
+    """A task that is a tool has that tool's result, or its failure."""
+    return Ending("completed", call.result) if call.status == "success" else Ending("failed", error=f"tool: {call.error}")
 
 
 def checked_answer(text: str, definition: Definition) -> Any:

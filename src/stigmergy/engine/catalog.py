@@ -14,7 +14,7 @@ from stigmergy.agents.model import Definition, ToolSpec
 from stigmergy.breadcrumbs.model import Breadcrumb
 from stigmergy.breadcrumbs.output import catalog_id, keep_catalog
 from stigmergy.engine.builtins import BUILTINS
-from stigmergy.engine.code import DIRECT
+from stigmergy.engine.direct import DIRECT
 from stigmergy.engine.toolbox import Toolbox
 from stigmergy.kernel.database import Database
 from stigmergy.kernel.transaction import Scope, Transaction

@@ -7,6 +7,7 @@ from stigmergy.agents.agent import Agent, Hooks
 from stigmergy.agents.model import ANYWHERE, Definition, ToolSpec, queue_of
 from stigmergy.agents.models.port import Model
 from stigmergy.agents.tools import Tool
+from stigmergy.engine.direct import DIRECT
 
 
 class Code:
@@ -61,10 +62,6 @@ class Code:
         """The queues that a worker with this code serves, of the definitions that there are."""
         served = {queue_of(each) for each in (*self.definitions(), *stored) if self.can_run(each)}
         return sorted(served | {ANYWHERE})
-
-
-# The model of a task that is a tool: it calls the tool with what the task says, and answers with the result.
-DIRECT = "direct"
 
 
 def tool_agent(tool: ToolSpec) -> Definition:

@@ -5,13 +5,17 @@ It is a copy and never the truth. The log's positions tell whether somebody else
 
 from collections import deque
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import msgspec
 
 from stigmergy.agents.models.port import Message
-from stigmergy.engine.prompt import Transcript, arguments_text, groups_of
+from stigmergy.engine.prompt import Transcript, groups_of
+from stigmergy.runs.delegation import FINAL_ANSWER
 from stigmergy.runs.model import RunMessage, ToolCall, Wait
 from stigmergy.runs.settling import Settled
 from stigmergy.runs.steps import REMARK, Loaded, Written
-from stigmergy.runs.waits import pause_of
+from stigmergy.runs.waits import before, pause_of
 
 # How many calls back it is looked whether an agent repeats itself.
 RECENT = 6
@@ -33,7 +37,7 @@ class Live:
         self._rows: list[RunMessage] = []
         self._recent: deque[tuple[str, str]] = deque(maxlen=RECENT)
         self.repeated: set[tuple[str, str]] = set()  # the calls that were made over and over of late
-        self.remarks = _remarks(loaded.messages)
+        self._remarks_before, self.remarks = _remarks(loaded.messages)
         self._remember(loaded.calls)
         self._take(loaded.messages, loaded.calls)
 
@@ -59,11 +63,26 @@ class Live:
 
     @property
     def pause(self) -> Wait | None:
-        """The wait for somebody's word on the whole step, if there is one."""
-        return next(iter(self.waits_of(pause_of(self.run.step))), None)
+        """The wait for somebody's word on the whole step, if there is one that was not dealt with."""
+        found = next(iter(self.waits_of(pause_of(self.run.step))), None)
+        return None if found is None or (found.details or {}).get("done") else found
+
+    @property
+    def question(self) -> Wait | None:
+        """The wait for somebody's word on the step that comes next, if there is one."""
+        return next(iter(self.waits_of(before(self.run.step + 1))), None)
+
+    @property
+    def is_paused(self) -> bool:
+        return any(wait is not None and wait.status == "open" for wait in (self.pause, self.question))
+
+    @property
+    def was_spoken_to(self) -> bool:
+        """Whether somebody said something that the agent has not seen."""
+        return self.transcript.ends_with_user
 
     def wrote(self, written: Written) -> None:
-        before = self.remarks
+        remarks = self.remarks
         self.run = written.run
         self.pos = self._last = written.pos
         self._own = 0
@@ -73,9 +92,10 @@ class Live:
         self._remember(written.calls)
         self._rows = [written.message]
         self.remarks = 0
+        self._remarks_before = remarks
         if written.remark is not None:
             self._rows.append(written.remark)
-            self.remarks = before + 1
+            self.remarks = remarks + 1
         self._close()
 
     def settled(self, settled: Settled) -> None:
@@ -83,6 +103,8 @@ class Live:
         self._own += 2
         self._last = max(self._last, settled.message.pos)
         self._rows.append(settled.message)
+        if _is_no_answer(settled.message):
+            self.remarks = self._remarks_before + 1
         self._close()
 
     def changed(self, call: ToolCall) -> None:
@@ -100,16 +122,43 @@ class Live:
             self._rows = []
 
     def _remember(self, calls: Iterable[ToolCall]) -> None:
-        self._recent.extend((call.tool_name, arguments_text(call.args)) for call in calls)
+        self._recent.extend(signature(call.tool_name, call.args) for call in calls)
         self.repeated = {call for call in self._recent if self._recent.count(call) >= REPEATS}
 
 
-def _remarks(messages: Iterable[RunMessage]) -> int:
-    """How many answers in a row, at the end of a log, would not do."""
-    count = 0
+def signature(tool: str, args: object) -> tuple[str, str]:
+    """The same for two calls of a tool that mean the same, however a model writes them."""
+    if isinstance(args, str):
+        try:
+            args = msgspec.json.decode(args)
+        except (ValueError, RecursionError):
+            return tool, str(args)
+    return tool, msgspec.json.encode(args, order="sorted").decode()
+
+
+def _is_no_answer(message: RunMessage) -> bool:
+    """Whether this says that an answer would not do."""
+    if message.role == "user":
+        return message.name == REMARK
+    return message.role == "tool" and message.name == FINAL_ANSWER and message.content.startswith("error: ")
+
+
+class _Remarks(NamedTuple):
+    """How many answers in a row would not do: up to the last step, and with it."""
+
+    before: int
+    now: int
+
+
+def _remarks(messages: Iterable[RunMessage]) -> _Remarks:
+    before = 0
+    found = False
     for message in messages:
-        if message.role == "user":
-            count = count + 1 if message.name == REMARK else 0
-        elif message.role == "tool":
-            count = 0
-    return count
+        if message.role == "assistant":
+            before = before + 1 if found else 0
+            found = False
+        elif _is_no_answer(message):
+            found = True
+        elif message.role == "user":  # somebody spoke, and it may begin anew
+            before, found = 0, False
+    return _Remarks(before, before + 1 if found else 0)

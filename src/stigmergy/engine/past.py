@@ -3,7 +3,7 @@
 import msgspec
 
 from stigmergy.agents.models.port import Message, ToolShown
-from stigmergy.engine.prompt import canonical
+from stigmergy.engine.prompt import Rewritten, canonical
 from stigmergy.errors import NotFound, StigmergyError
 from stigmergy.kernel.blocks import get_block
 from stigmergy.kernel.transaction import Snapshot
@@ -31,10 +31,9 @@ async def prompt_of(tx: Snapshot, run_id: str, step: int) -> PastPrompt:
     tools: tuple[ToolShown, ...] = ()
     if about.tools is not None:
         tools = msgspec.json.decode((await get_block(tx, about.tools)).body, type=tuple[ToolShown, ...])
+    messages = await _messages(tx, run_id, about)
     if about.rewritten is not None:
-        messages = msgspec.json.decode((await get_block(tx, about.rewritten)).body, type=tuple[Message, ...])
-    else:
-        messages = await _messages(tx, run_id, about)
+        messages = msgspec.json.decode((await get_block(tx, about.rewritten)).body, type=Rewritten).applied(messages)
     return PastPrompt(run_id, step, found[0].model, messages, tools, about)
 
 

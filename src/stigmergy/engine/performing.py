@@ -1,32 +1,40 @@
 """The calls of one step, made: each is known to be under way before it runs, and each result is a transaction of its own."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import hashlib
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Protocol, TypeVar
+
+import msgspec
 
 from stigmergy.agents.gateway import call_gateway
 from stigmergy.agents.model import JsonObject, ToolSpec
 from stigmergy.agents.models.port import Asked
 from stigmergy.agents.tools import ToolContext
 from stigmergy.engine import showing
-from stigmergy.engine.approvals import asks_first, decide, error_pause
-from stigmergy.engine.calls import UNKNOWN_OUTCOME, Make, Outcome, attempt
-from stigmergy.engine.hooks import AskFirst, Did, Refuse, through
+from stigmergy.engine.approvals import about_call, about_error, about_result, decide
+from stigmergy.engine.calls import UNKNOWN_OUTCOME, Make, Outcome, attempt, plain
+from stigmergy.engine.hooks import AskFirst, Did, HookFailed, Refuse, through
 from stigmergy.engine.live import Live
 from stigmergy.engine.prompt import arguments_text
 from stigmergy.engine.runtime import Runtime
-from stigmergy.engine.toolbox import Toolbox
+from stigmergy.engine.toolbox import Toolbox, check_arguments, parse_arguments
 from stigmergy.errors import Invalid
+from stigmergy.kernel.blocks import get_block
 from stigmergy.kernel.faults import point
+from stigmergy.kernel.transaction import Scope
 from stigmergy.runs import steps
+from stigmergy.runs.log import as_text
 from stigmergy.runs.model import JsonObject as Details
-from stigmergy.runs.model import ToolCall
-from stigmergy.runs.steps import NewThought
-from stigmergy.runs.tools import Acting, Asking, Builtin, Party, Refused, Waiting
+from stigmergy.runs.model import ToolCall, Wait
+from stigmergy.runs.steps import Ending, NewThought
+from stigmergy.runs.tools import Acting, Asking, Builtin, Party, Waiting
 
 T = TypeVar("T")
 # How long a client has for its answer.
 CLIENT_MS = 600_000
+# How much of a result that is held back is shown to whoever is asked about it, in characters.
+LONGEST_SHOWN = 16_000
 
 
 class Writer(Protocol):
@@ -44,34 +52,75 @@ class Performer:
         self._mine = mine
         self._hooks = runtime.code.hooks_of(live.run.agent)
 
-    async def make_calls(self) -> None:
-        """Make every call that waits for nobody, all at once."""
+    async def make_calls(self) -> Ending | None:
+        """Make every call that waits for nobody, all at once; while the step is in question, only go on with those that were
+        begun. Gives how the run ends, when somebody who was asked about a call wants it to end."""
         live = self._live
         ready = [call for call in live.open_calls if all(wait.status != "open" for wait in live.waits_of(call.id))]
+        ready = [call for call in ready if call.status == "running" or not live.is_paused]
+        for call in ready:
+            if (asked := self._approval(call)) is not None and (ending := decide(asked, live.definition).ending) is not None:
+                return ending
         if len(ready) == 1:
             await self._make(ready[0])
         elif ready:
             await asyncio.gather(*(self._make(call) for call in ready))
+        return None
+
+    def _approval(self, call: ToolCall) -> Wait | None:
+        return next((wait for wait in self._live.waits_of(call.id) if wait.kind == "approval"), None)
 
     async def _make(self, call: ToolCall) -> None:
         """See one call through, from wherever it stands."""
+        approval = self._approval(call)
+        if approval is not None and (block := (approval.details or {}).get("held")) is not None:
+            return await self._settle(call, await self._released(approval, block))
+        if call.status == "running" and call.id not in self._mine and not self._may_be_repeated(call):
+            return await self._settle(call, Outcome(error=UNKNOWN_OUTCOME))
+        did: list[Did] = []
         try:
             spec, args = self._box.checked(Asked(call.id, call.tool_name, arguments_text(call.args)))
-        except Invalid as fault:
-            return await self._settle(call, Outcome(error=str(fault)))
-        approval = next((wait for wait in self._live.waits_of(call.id) if wait.kind == "approval"), None)
-        if approval is not None:
-            decision = decide(approval, self._live.definition)
-            if decision.what in ("reject", "cancel"):
-                return await self._settle(call, Outcome(error=decision.reason or "a person said no to this"))
-            args = args if decision.args is None else decision.args
-        if call.status == "pending":
+            if approval is not None:
+                decision = decide(approval, self._live.definition)
+                if decision.what == "reject":
+                    return await self._settle(call, Outcome(error=decision.reason or "a person said no to this"))
+                args = args if decision.args is None else check_arguments(spec, decision.args)
+            if call.status == "pending":
+                guarded = await self._guarded(call, spec, args, did, approved=approval is not None)
+                if guarded is None:
+                    return None
+                args = guarded
+        except (Invalid, HookFailed) as fault:
+            return await self._settle(call, Outcome(error=str(fault)), did)
+        except Refuse as refusal:
+            return await self._settle(call, Outcome(error=f"refused: {refusal}"), did)
+        if call.id not in self._mine:
             call = await self._begin(call, args)
-        elif call.id not in self._mine:
-            if not spec.repeatable and spec.execution_type != "client":  # a client was not asked yet: the wait would be there
-                return await self._settle(call, Outcome(error=UNKNOWN_OUTCOME))
-            call = await self._begin(call, args)
-        await self._perform(call, spec, args, approved=approval is not None)
+        with self._runtime.calling(self._live.run, spec, call.id) as span:
+            await self._perform(call, spec, args, did, span)
+
+    def _may_be_repeated(self, call: ToolCall) -> bool:
+        """What only writes to our own store has written nothing yet, since its call would be settled or wait then."""
+        spec = self._box.specs.get(call.tool_name)
+        return spec is not None and (spec.repeatable or spec.execution_type == "client")
+
+    async def _guarded(
+        self, call: ToolCall, spec: ToolSpec, args: JsonObject, did: list[Did], *, approved: bool
+    ) -> JsonObject | None:
+        """The arguments after the hooks that look at a call before it is made. None when a person is asked first."""
+        hooks = self._hooks.before_tool
+        if not hooks:
+            return args
+        asked = Asked(call.id, spec.name, arguments_text(args))
+        try:
+            asked = await through(hooks, "before_tool", asked, self._live.run, did, approved=approved)
+        except AskFirst as question:
+            waiting = about_call(spec, args, self._live.run, self._live.definition, str(question))
+            self._live.waits += await self._write(steps.ask, call.id, waiting, recorded(did))
+            return None
+        if asked.name != spec.name:
+            raise HookFailed(f"a hook made a call of {asked.name} out of one of {spec.name}; it may change the arguments alone")
+        return check_arguments(spec, parse_arguments(asked.arguments))
 
     async def _begin(self, call: ToolCall, args: Any) -> ToolCall:
         begun = await self._write(showing.start_call, call, args, self._live.run, self._box.specs.get(call.tool_name))
@@ -79,31 +128,45 @@ class Performer:
         self._live.changed(begun)
         return begun
 
-    async def _perform(self, call: ToolCall, spec: ToolSpec, args: JsonObject, *, approved: bool) -> None:
-        hooks = self._hooks
-        did: list[Did] = []
+    async def _perform(self, call: ToolCall, spec: ToolSpec, args: JsonObject, did: list[Did], span: JsonObject) -> None:
+        if isinstance(self._runtime.builtins.get(spec.name), Builtin) or spec.execution_type == "client":
+            return await self._unit(call, spec, args, did)
         try:
-            if hooks.before_tool:
-                asked = Asked(call.id, spec.name, arguments_text(args))
-                asked = await through(hooks.before_tool, "before_tool", asked, self._live.run, did)
-                spec, args = self._box.checked(asked)
-            if isinstance(self._runtime.builtins.get(spec.name), Builtin) or spec.execution_type == "client":
-                return await self._unit(call, spec, args, did)
-            with self._runtime.calling(self._live.run, spec, call.id):
-                point("tool.begun")
-                outcome = await attempt(spec, call, self._maker(call, spec, args))
-                point("tool.done")
-            if hooks.after_tool:
-                outcome = await through(hooks.after_tool, "after_tool", outcome, self._live.run, did)
-        except Refuse as refusal:
-            outcome = Outcome(error=f"refused: {refusal}")
+            point("tool.begun")
+            outcome = await attempt(spec, call, self._maker(call, spec, args))
+            point("tool.done")
         except Invalid as fault:
             outcome = Outcome(error=str(fault))
+        if outcome.error is not None:
+            span["error.type"] = "tool_error"
+        try:
+            outcome = await through(self._hooks.after_tool, "after_tool", outcome, self._live.run, did)
+            outcome = outcome._replace(result=plain(outcome.result))
+        except Refuse as refusal:
+            outcome = Outcome(None, f"refused: {refusal}", outcome.duration_ms)
+        except (HookFailed, Invalid) as fault:
+            outcome = Outcome(None, str(fault), outcome.duration_ms)
         except AskFirst as question:
-            if not approved:
-                return await self._ask(call, spec, args, str(question), did)
-            outcome = await attempt(spec, call, self._maker(call, spec, args))
+            return await self._hold(call, spec, args, outcome, str(question), did)
         await self._settle(call, outcome, did)
+
+    async def _hold(self, call: ToolCall, spec: ToolSpec, args: JsonObject, outcome: Outcome, why: str, did: list[Did]) -> None:
+        """Have a person say whether the agent may see what came of a call. Pictures are not held: they are left out."""
+        whole = msgspec.json.encode(outcome._replace(images=()))
+        shown = (outcome.error or as_text(outcome.result))[:LONGEST_SHOWN]
+        block = hashlib.sha256(whole).hexdigest()
+        waiting = about_result(spec, args, shown, block, self._live.run, self._live.definition, why)
+        self._live.waits += await self._write(steps.hold_result, call, whole, waiting, recorded(did))
+
+    async def _released(self, approval: Wait, block: str) -> Outcome:
+        """What came of a call that a person was asked about."""
+        decision = decide(approval, self._live.definition)
+        if decision.what == "reject":
+            return Outcome(error=decision.reason or "a person said that this is not to be seen")
+        if decision.text is not None:
+            return Outcome(decision.text)
+        read = self._runtime.database.read
+        return msgspec.json.decode((await read(get_block, block, scope=Scope(self._live.run.tenant))).body, type=Outcome)
 
     def _maker(self, call: ToolCall, spec: ToolSpec, args: JsonObject) -> Make:
         runtime, definition = self._runtime, self._live.definition
@@ -137,7 +200,7 @@ class Performer:
         ours = self._runtime.builtins.get(spec.name)
         unit = ours.unit if isinstance(ours, Builtin) else _ask_client
         try:
-            called = await self._write(steps.call_builtin, self._live.definition, call, unit, args, thoughts=_recorded(did))
+            called = await self._write(steps.call_builtin, self._live.definition, call, unit, args, thoughts=recorded(did))
         except Invalid as fault:
             return await self._settle(call, Outcome(error=str(fault)), did)
         point("result.recorded")
@@ -149,22 +212,12 @@ class Performer:
         else:
             self._live.waits += called.waits
 
-    async def _ask(self, call: ToolCall, spec: ToolSpec, args: JsonObject, why: str, did: list[Did]) -> None:
-        live = self._live
-        waiting = asks_first(spec, args, live.run, live.definition, why)
-
-        async def ask(tx: Any, acting: Acting, args: Details) -> Waiting | Refused:
-            return waiting if waiting is not None else Refused(why)
-
-        called = await self._write(steps.call_builtin, live.definition, call, ask, args, thoughts=_recorded(did))
-        live.waits += called.waits
-
     async def _settle(self, call: ToolCall, outcome: Outcome, did: list[Did] | None = None) -> None:
         live = self._live
         pause = None
         if outcome.error is not None and live.definition.approval.on_error:
-            pause = error_pause(live.run, live.definition, call.tool_name, outcome.error)
-        recorded = await self._write(
+            pause = about_error(live.run, live.definition, call.tool_name, outcome.error)
+        settled = await self._write(
             showing.record_result,
             live.run,
             call,
@@ -177,10 +230,10 @@ class Performer:
             model=live.definition.model,
             mark_error=live.definition.checkpoints in ("every_step", "tool_error"),
             pause=pause,
-            thoughts=_recorded(did or []),
+            thoughts=recorded(did or []),
         )
         point("result.recorded")
-        live.settled(recorded)
+        live.settled(settled)
         if pause is not None or did or outcome.images:
             live.stale = True
 
@@ -202,10 +255,6 @@ async def _ask_client(tx: Any, acting: Acting, args: Details) -> Waiting:
     )
 
 
-def _recorded(did: list[Did]) -> list[NewThought]:
+def recorded(did: Iterable[Did]) -> list[NewThought]:
     """What hooks did, as thoughts of the run."""
-    return [recorded(each) for each in did]
-
-
-def recorded(did: Did) -> NewThought:
-    return NewThought(type="reflection", content=did.what, metadata={"hook": did.hook, "moment": did.moment})
+    return [each.thought() for each in did]

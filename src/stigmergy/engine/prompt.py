@@ -75,8 +75,14 @@ class Transcript:
         return self._groups[0].first if self._groups else 1
 
     @property
-    def last_text(self) -> str:
-        return self._groups[-1].messages[-1].content if self._groups else ""
+    def ends_with_user(self) -> bool:
+        return bool(self._groups) and self._groups[-1].messages[-1].role == "user"
+
+    @property
+    def last_answer(self) -> str:
+        """What the assistant said last."""
+        last = reversed(self._groups)
+        return next((group.messages[0].content for group in last if group.messages[0].role == "assistant"), "")
 
     def messages(self) -> list[Message]:
         return list(chain.from_iterable(group.messages for group in self._groups))
@@ -192,11 +198,36 @@ class Prompt(NamedTuple):
     blocks: dict[str, bytes]
 
     def rewritten(self, request: Request) -> "Prompt":
-        """The same with messages that a hook changed: these are kept whole, since the log does not have them."""
-        whole = msgspec.json.encode(request.messages)
-        hash_ = hashlib.sha256(whole).hexdigest()
-        about = msgspec.structs.replace(self.about, rewritten=hash_)
-        return Prompt(request, about, self.blocks | {hash_: whole})
+        """The same as a hook changed it. The messages that it changed are kept, since the log does not have them, and all of them
+        only where there are more or fewer than before."""
+        about, blocks = self.about, self.blocks
+        if request.messages != self.request.messages:
+            block = Block.of(msgspec.json.encode(Rewritten.of(self.request.messages, request.messages)).decode())
+            about, blocks = msgspec.structs.replace(about, rewritten=block.hash), blocks | {block.hash: block.text.encode()}
+        if request.tools != self.request.tools:
+            shown = Shown.of(request.tools).block
+            about = msgspec.structs.replace(about, tools=None if shown is None else shown.hash)
+            blocks = blocks if shown is None else blocks | {shown.hash: shown.text.encode()}
+        return Prompt(request, about, blocks)
+
+
+class Rewritten(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a hook made of a prompt's messages: those that it changed, by their places, or all of them."""
+
+    changed: dict[int, Message] = {}
+    whole: tuple[Message, ...] | None = None
+
+    @classmethod
+    def of(cls, before: Sequence[Message], after: Sequence[Message]) -> "Rewritten":
+        if len(before) != len(after):
+            return cls(whole=tuple(after))
+        pairs = enumerate(zip(before, after, strict=True))
+        return cls({place: now for place, (was, now) in pairs if was != now})
+
+    def applied(self, before: Sequence[Message]) -> tuple[Message, ...]:
+        if self.whole is not None:
+            return self.whole
+        return tuple(self.changed.get(place, message) for place, message in enumerate(before))
 
 
 def compose(

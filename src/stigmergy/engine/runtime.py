@@ -12,8 +12,8 @@ from stigmergy.agents.models.providers import close_models
 from stigmergy.breadcrumbs.search import Searcher
 from stigmergy.engine.builtins import BUILTINS
 from stigmergy.engine.catalog import Catalogs
-from stigmergy.engine.code import DIRECT, Code
-from stigmergy.engine.direct import DirectModel
+from stigmergy.engine.code import Code
+from stigmergy.engine.direct import DIRECT, DirectModel
 from stigmergy.engine.servers import Servers
 from stigmergy.engine.streaming import Stream
 from stigmergy.engine.toolbox import is_in_conversation
@@ -90,9 +90,9 @@ class Runtime:
             yield span
 
     @contextmanager
-    def calling(self, run: Run, spec: ToolSpec, call_id: str) -> Generator[None]:
+    def calling(self, run: Run, spec: ToolSpec, call_id: str) -> Generator[JsonObject]:
         if self._telemetry is None:
-            yield
+            yield {}
             return
         with self._telemetry.timed("execute_tool", spec.name) as span:
             span["gen_ai.operation.name"] = "execute_tool"
@@ -101,7 +101,7 @@ class Runtime:
             span["gen_ai.tool.type"] = "function"
             span["gen_ai.agent.name"] = run.agent
             span["gen_ai.conversation.id"] = run.id
-            yield
+            yield span
 
 
 def told_of(span: dict[str, Any], reply: Reply) -> None:

@@ -6,6 +6,8 @@ A space is locked before a run, so the message is written first.
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from stigmergy.agents.model import ToolSpec
 from stigmergy.kernel.leases import Claim
 from stigmergy.kernel.transaction import Transaction
@@ -30,7 +32,7 @@ async def start_call(
 ) -> ToolCall:
     """A call that is made after a person agreed to it is shown when it begins; one that is tried again was shown already."""
     if call.status == "pending" and call.visibility == "visible" and spec is not None:
-        await show_call(tx, run, spec, call)
+        await show_call(tx, run, spec, msgspec.structs.replace(call, args=args))
     return await steps.start_call(tx, worker, claim, call, args)
 
 

@@ -5,7 +5,7 @@ or think and write the step. After any of these the rows tell any other worker h
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
 import msgspec
@@ -13,11 +13,11 @@ import msgspec
 from stigmergy.agents.models.port import Asked, ModelFailed, Reply
 from stigmergy.agents.tokens import count_tokens
 from stigmergy.engine import showing
-from stigmergy.engine.answers import answer_of
-from stigmergy.engine.approvals import Decision, asks_first, decide, doubts
+from stigmergy.engine.answers import answer_of, checked_answer, given_answer
+from stigmergy.engine.approvals import about_prompt, about_reply, asks_first, decide, doubts, told_again
 from stigmergy.engine.assembling import RequiredMissing
-from stigmergy.engine.hooks import AskFirst, Did, Refuse, through
-from stigmergy.engine.live import Live
+from stigmergy.engine.hooks import AskFirst, Did, HookFailed, Refuse, through
+from stigmergy.engine.live import Live, signature
 from stigmergy.engine.notes import notes_for, over_limit
 from stigmergy.engine.performing import Performer, recorded
 from stigmergy.engine.preparing import prepare
@@ -25,14 +25,16 @@ from stigmergy.engine.prompt import Prompt, Shown, compose
 from stigmergy.engine.runtime import Runtime, told_of
 from stigmergy.engine.streaming import Stream, withdraw_all
 from stigmergy.engine.thinking import think
+from stigmergy.engine.toolbox import LONGEST_NAME, clipped_arguments
 from stigmergy.errors import Invalid, LeaseLost, StigmergyError, StoreError, VersionConflict
 from stigmergy.kernel.faults import point
 from stigmergy.kernel.leases import Claim
 from stigmergy.kernel.transaction import Scope
 from stigmergy.runs import steps
-from stigmergy.runs.delegation import FINAL_ANSWER
-from stigmergy.runs.model import ENDED, ToolCall, Usage
+from stigmergy.runs.model import ENDED, Usage, Wait
 from stigmergy.runs.steps import Ending, NewCall, NewThought, Step
+from stigmergy.runs.tools import Waiting
+from stigmergy.runs.waits import before
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -110,50 +112,63 @@ class Driver:
             return True
         if live.stale:
             return await self._reload()
-        if live.open_calls:
-            await self._performer.make_calls()
         pause = live.pause
-        if live.open_calls or (pause is not None and pause.status == "open"):
+        if pause is not None and pause.status != "open" and (over := await self._decided(pause)) is not None:
+            return over
+        if live.open_calls and (ending := await self._performer.make_calls()) is not None:
+            return await self._stop(ending)
+        if live.open_calls or live.is_paused:
             if await self._write(steps.suspend) is None:
                 return await self._reload()
             point("run.suspended")
             return True
         if live.stale:
             return False
-        if pause is not None and (ended := await self._decided(decide(pause, live.definition))) is not None:
-            return ended
-        if (given := self._given_answer()) is not None:
-            return await self._complete(given.result)
+        ending = given_answer(live.calls.values(), live.definition, live.remarks)
+        if ending is not None and not live.was_spoken_to:
+            return await self._complete(ending)
         if self.draining:
             await self._write(steps.give_back)
             return True
         return await self._think()
 
-    def _given_answer(self) -> ToolCall | None:
-        """The call by which the agent gave its answer, if it did in this step."""
-        calls = self._live.calls.values()
-        return next((call for call in calls if call.tool_name == FINAL_ANSWER and call.status == "success"), None)
-
-    async def _decided(self, decision: Decision) -> bool | None:
-        """Do what a person said of the step; None when that is to go on thinking."""
+    async def _decided(self, pause: Wait) -> bool | None:
+        """Do what a person said of the step; None when that is to go on with it."""
         live = self._live
-        if decision.what in ("cancel", "reject"):
-            return await self._fail(decision.reason or "a person stopped it")
-        if decision.what == "modify" and decision.text is not None:
-            return await self._complete(decision.text)
-        if decision.what != "retry" and not live.calls:
-            return await self._complete(live.transcript.last_text)
-        return None
+        decision = decide(pause, live.definition)
+        if decision.what == "reject":
+            return await self._stop(Ending("failed", error=decision.reason or "a person said no to this"))
+        if decision.ending is not None:
+            return await self._stop(decision.ending)
+        if decision.what == "retry" or (decision.what == "modify" and live.calls):
+            reason = decision.reason or decision.text or "a person wants this thought over"
+            return await self._think_again(pause, reason, told_again(pause, decision))
+        if live.calls or live.was_spoken_to:
+            return None
+        text = live.transcript.last_answer if decision.text is None else decision.text
+        try:
+            return await self._complete(Ending("completed", checked_answer(text, live.definition)))
+        except Invalid as fault:
+            return await self._think_again(pause, str(fault), f"This answer will not do: {fault}. Answer again.")
 
-    async def _complete(self, result: Any) -> bool:
-        ending = Ending("completed", result, output=self._live.definition.output)
-        self._live.run = await self._write(steps.complete, self._live.run, ending)
-        return True
+    async def _think_again(self, pause: Wait, reason: str, told: str) -> bool:
+        await self._write(steps.think_again, pause, reason, told)
+        return await self._reload()
 
-    async def _fail(self, reason: str, loaded: steps.Loaded | None = None) -> bool:
+    async def _complete(self, ending: Ending) -> bool:
+        if ending.status != "completed":
+            return await self._stop(ending)
+        live = self._live
+        live.run = await self._write(steps.complete, live.run, ending._replace(output=live.definition.output), live.pos)
+        return live.run.status in ENDED or await self._reload()
+
+    async def _stop(self, ending: Ending, loaded: steps.Loaded | None = None, did: Iterable[Did] = ()) -> bool:
         run = self._live.run if loaded is None else loaded.run
-        await self._write(steps.fail, run, reason)
+        await self._write(steps.stop, run, ending, recorded(did))
         return True
+
+    async def _fail(self, reason: str, loaded: steps.Loaded | None = None, did: Iterable[Did] = ()) -> bool:
+        return await self._stop(Ending("failed", error=reason), loaded, did)
 
     # ---- thinking ----
 
@@ -161,6 +176,8 @@ class Driver:
         live, runtime = self._live, self._runtime
         if (reason := over_limit(live.run, live.definition)) is not None:
             return await self._fail(reason)
+        if live.question is not None and (ending := decide(live.question, live.definition).ending) is not None:
+            return await self._stop(ending)
         did: list[Did] = []
         began = runtime.clock.monotonic()
         try:
@@ -168,20 +185,42 @@ class Driver:
             point("model.asked")
             with runtime.thinking(live.run, live.definition) as span:
                 new_stream = runtime.new_stream(self._claim.tenant, live.run.id)
-                reply, stream = await think(self._model, prompt.request, live.definition.limits, runtime.clock, new_stream)
+                limits, hidden = live.definition.limits, bool(self._hooks.after_model)
+                asked = (self._model, prompt.request, limits, runtime.clock, new_stream)
+                reply, stream = await think(*asked, streams=not hidden)
                 told_of(span, reply)
             point("model.answered")
-            reply = await through(self._hooks.after_model, "after_model", reply, live.run, did)
+            reply, pause = await self._looked_at(reply, did)
         except ModelFailed as failure:
-            return await self._fail(f"model: {failure}")
-        except (Refuse, AskFirst) as refusal:
-            return await self._fail(f"refused: {refusal}")
+            return await self._fail(f"model: {failure}", did=did)
+        except Refuse as refusal:
+            return await self._fail(f"refused: {refusal}", did=did)
+        except HookFailed as failure:
+            return await self._fail(f"{failure.code}: {failure}", did=did)
+        except AskFirst as question:
+            return await self._ask_first(str(question), did)
         repeated = live.repeated
-        if again := next((each.name for each in reply.tool_calls if (each.name, each.arguments) in repeated), None):
+        if again := next((each.name for each in reply.tool_calls if signature(each.name, each.arguments) in repeated), None):
             stream.withdraw()
-            return await self._fail(f"loop: it called {again} with the same arguments again, after it was warned")
-        step = self._step(prompt, reply, stream, did, round((runtime.clock.monotonic() - began) * 1000))
-        return await self._record(step, stream)
+            return await self._fail(f"loop: it called {again} with the same arguments again, after it was warned", did=did)
+        duration = round((runtime.clock.monotonic() - began) * 1000)
+        return await self._record(self._step(prompt, reply, stream, did, duration, pause), stream)
+
+    async def _looked_at(self, reply: Reply, did: list[Did]) -> tuple[Reply, Waiting | None]:
+        """The reply after the hooks that look at it, and the question about it, if one wants a person to be asked."""
+        live = self._live
+        try:
+            reply = await through(self._hooks.after_model, "after_model", reply, live.run, did)
+        except AskFirst as question:
+            return reply, about_reply(reply, live.run, live.definition, str(question))
+        return reply, doubts(reply, live.run, live.definition)
+
+    async def _ask_first(self, why: str, did: list[Did]) -> bool:
+        """A hook wants a person to say whether the model may be asked this."""
+        live = self._live
+        waiting = about_prompt(live.run, live.definition, why)
+        await self._write(steps.ask, before(live.run.step + 1), waiting, recorded(did))
+        return await self._reload()
 
     async def _prompt(self, did: list[Did]) -> Prompt:
         live = self._live
@@ -191,7 +230,8 @@ class Driver:
         hooks = self._hooks.before_model
         if not hooks:
             return prompt
-        request = await through(hooks, "before_model", prompt.request, live.run, did)
+        approved = live.question is not None
+        request = await through(hooks, "before_model", prompt.request, live.run, did, approved=approved)
         return prompt if request is prompt.request else prompt.rewritten(request)
 
     async def _record(self, step: Step, stream: Stream) -> bool:
@@ -213,21 +253,21 @@ class Driver:
         live.stale = live.stale or step.pause is not None or any(call.approval is not None for call in step.calls)
         return live.run.status in ENDED
 
-    def _step(self, prompt: Prompt, reply: Reply, stream: Stream, did: list[Did], duration: int) -> Step:
+    def _step(self, prompt: Prompt, reply: Reply, stream: Stream, did: list[Did], duration: int, pause: Waiting | None) -> Step:
         live = self._live
         definition = live.definition
         answer = answer_of(reply, definition, live.remarks)
         written = reply.output_tokens if reply.output_tokens is not None else count_tokens(reply.text, definition.model)
         read = reply.input_tokens if reply.input_tokens is not None else live.transcript.tokens
-        pause = doubts(reply, live.run, definition) if answer.remark is None else None
-        low = "low_confidence" if pause is not None else None
+        pause = pause if answer.remark is None else None
+        low = "low_confidence" if pause is not None and "confidence" in (pause.details or {}) else None
         return Step(
             text=reply.text,
             tokens=max(1, written),
             prompt=prompt.about,
             usage=Usage(read, written, reply.cached_tokens, duration, reply.cost),
-            thoughts=[*_thoughts(reply), *map(recorded, did)],
-            calls=[self._call(asked, place) for place, asked in enumerate(reply.tool_calls, 1)],
+            thoughts=[*_thoughts(reply), *recorded(did)],
+            calls=[self._call(asked, place, paused=pause is not None) for place, asked in enumerate(reply.tool_calls, 1)],
             blocks={hash_: body for hash_, body in prompt.blocks.items() if hash_ not in self._kept},
             stream_id=stream.id if stream.was_used else None,
             model=reply.model,
@@ -235,18 +275,25 @@ class Driver:
             remark=answer.remark,
             kept=reply.kept,
             pause=pause,
-            checkpoint=low or ("step_complete" if definition.checkpoints == "every_step" else None),
+            checkpoint=low or ("step_complete" if definition.checkpoints == "every_step" or pause is not None else None),
         )
 
-    def _call(self, asked: Asked, place: int) -> NewCall:
-        """The call under an id that is unique in its run, begun unless somebody is asked first. What does not fit is refused
-        when it is made, so that the log has what the model wanted."""
+    def _call(self, asked: Asked, place: int, *, paused: bool) -> NewCall:
+        """The call under an id that is unique in its run, begun unless somebody or a hook is asked first. What does not fit is
+        refused when it is made, so that the log has what the model wanted."""
         live = self._live
         id = f"call_{live.run.step + 1}_{place}"
         try:
             spec, args = self._box.checked(asked)
         except Invalid:
-            return NewCall(id=id, tool_name=asked.name, args=asked.arguments, execution_type="internal", visibility="hidden")
+            return NewCall(
+                id=id,
+                tool_name=asked.name[:LONGEST_NAME],
+                args=clipped_arguments(asked.arguments),
+                execution_type="internal",
+                visibility="hidden",
+                begun=False,
+            )
         approval = asks_first(spec, args, live.run, live.definition)
         return NewCall(
             id=id,
@@ -254,7 +301,7 @@ class Driver:
             args=args,
             execution_type=spec.execution_type,
             visibility=spec.visibility,
-            begun=approval is None,
+            begun=approval is None and not paused and not self._hooks.before_tool,
             approval=approval,
         )
 

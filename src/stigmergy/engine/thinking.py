@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Callable
+from itertools import chain
 
 from stigmergy.agents.model import Limits
 from stigmergy.agents.models.port import Model, ModelFailed, Reply, Request
@@ -14,14 +15,15 @@ LONGEST_PAUSE = 30.0
 
 
 async def think(
-    model: Model, request: Request, limits: Limits, clock: Clock, new_stream: Callable[[], Stream]
+    model: Model, request: Request, limits: Limits, clock: Clock, new_stream: Callable[[], Stream], *, streams: bool = True
 ) -> tuple[Reply, Stream]:
-    """A reply and the stream that it came by. `ModelFailed` when there was none after as many tries as the agent has."""
+    """A reply and the stream that it came by; `streams` says whether anybody may see it while it comes. `ModelFailed` when there
+    was none after as many tries as the agent has."""
     for attempt in range(1, limits.model_tries + 1):
         stream = new_stream()
         try:
             async with asyncio.timeout(limits.model_timeout_ms / 1000):
-                return await model.request(request, stream.add), stream
+                return checked(await model.request(request, stream.add if streams else None), request.model), stream
         except TimeoutError:
             stream.withdraw()
             failure = ModelFailed(f"{request.model} did not answer within {limits.model_timeout_ms / 1000:g} s", retryable=True)
@@ -37,6 +39,16 @@ async def think(
             raise ModelFailed(f"{failure} ({attempt} tries)")
         await clock.sleep(_pause(attempt, failure.retry_after))
     raise ModelFailed(f"{request.model} was not asked: model_tries is {limits.model_tries}")
+
+
+def checked(reply: object, model: str) -> Reply:
+    """What a model gave, if it is a reply. One of a program's own may give anything."""
+    if not isinstance(reply, Reply):
+        raise ModelFailed(f"{model} gave a {type(reply).__name__}, which is no reply")
+    texts = [reply.text, *chain.from_iterable((asked.name, asked.arguments) for asked in reply.tool_calls)]
+    if not all(isinstance(text, str) for text in texts):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ModelFailed(f"{model} gave a reply whose text, or a name or the arguments in it, are no text")
+    return reply
 
 
 def _pause(attempt: int, wanted: float | None) -> float:

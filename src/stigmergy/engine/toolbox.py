@@ -16,6 +16,9 @@ from stigmergy.runs.model import Run
 from stigmergy.runs.tools import Asking, Builtin
 
 MAX_ARGUMENTS = 1 << 20
+# Of a name or arguments that are of no use, how much is kept.
+LONGEST_NAME = 200
+LONGEST_BAD = 16_000
 _NOTHING: Mapping[str, Tool] = {}
 
 
@@ -60,6 +63,11 @@ def parse_arguments(text: str) -> Any:
         return msgspec.json.decode(text) if text.strip() else {}
     except (ValueError, RecursionError) as error:
         raise Invalid(f"the arguments are not JSON ({error}); send an object", code="invalid_arguments") from error
+
+
+def clipped_arguments(text: str) -> str:
+    """Arguments that will not do, as the log has them."""
+    return text if len(text) <= LONGEST_BAD else f"{text[:LONGEST_BAD]} … ({len(text):,} characters in all)"
 
 
 def check_value(schema: JsonObject, value: Any, where: str) -> Any:

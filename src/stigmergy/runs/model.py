@@ -48,7 +48,7 @@ class Part(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class StepPrompt(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a step's prompt was made of: blocks by their hashes, and the log from one position up to another. `rewritten` has
-    the messages whole, where a hook changed them."""
+    what a hook changed of the messages."""
 
     blocks: tuple[str, ...]
     first: int

@@ -37,10 +37,12 @@ from stigmergy.runs.model import (
 )
 from stigmergy.runs.settling import Settled, settle_call
 from stigmergy.runs.tools import Acting, Refused, Unit, Waiting
-from stigmergy.runs.waits import open_waits, pause_of
+from stigmergy.runs.waits import open_waits, pause_of, pauses_of
 
 # The name of a message that is not a user's but the engine's, about an answer.
 REMARK = "engine"
+# The name of what a person said who was asked to approve.
+PERSON = "approval"
 
 
 class NewCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,14 +146,24 @@ async def begin(tx: Transaction, worker: str, claim: Claim) -> Loaded | None:
 async def load(tx: Snapshot, run: Run, definition: Definition, pos: int) -> Loaded:
     messages = await tx.find(store.LAST_MESSAGES, run_id=run.id, after=0, upto=pos, limit=definition.window + 1)
     messages.reverse()
+    if run.step and not any(message.role == "assistant" and message.step == run.step for message in messages):
+        messages = await _last_step(tx, run, pos)
     first_step = min((message.step for message in messages if message.role != "system"), default=0)
     calls = await tx.find(store.CALLS_FROM, run_id=run.id, step=first_step) if run.step else []
     waits: list[Wait] = []
-    if run.step:
-        waits = await tx.find(store.WAITS_OF_STEP, run_id=run.id, step=run.step, pause=pause_of(run.step))
+    if run.step or run.attempts:
+        pause, before = pauses_of(run.step)
+        waits = await tx.find(store.WAITS_OF_STEP, run_id=run.id, step=run.step, pause=pause, before=before)
     if messages and messages[0].role != "system" and messages[0].pos > 1:
         messages[:0] = await tx.find(store.SYSTEM_MESSAGE, run_id=run.id)
     return Loaded(run, definition, messages, calls, waits, pos)
+
+
+async def _last_step(tx: Snapshot, run: Run, upto: int) -> list[RunMessage]:
+    """The log from the last thing that the assistant said on, with what was said to it meanwhile: no window is smaller."""
+    (assistant,) = await tx.find(store.OF_STEP, run_id=run.id, step=run.step)
+    seen = assistant.pos - 1 if assistant.prompt is None else assistant.prompt.upto
+    return await tx.find(store.MESSAGES_FROM, run_id=run.id, after=seen, upto=upto, limit=upto - seen)
 
 
 async def reload(tx: Snapshot, run_id: str, definition: Definition) -> Loaded:
@@ -354,11 +366,13 @@ async def call_builtin(
     return Called(run, await settle_call(tx, run, call, "success", result=outcome.result, model=definition.model))
 
 
-async def complete(tx: Transaction, worker: str, claim: Claim, run: Run, ending: Ending) -> Run:
-    """The run has its answer from a tool or a person, with no more thinking."""
+async def complete(tx: Transaction, worker: str, claim: Claim, run: Run, ending: Ending, known: int) -> Run:
+    """The run has its answer from a tool or a person, with no more thinking; unless somebody spoke to it meanwhile."""
     await lock_with_parent(tx, run)
     now = await store.locked_run(tx, run.id)
     await hold(tx, worker, claim)
+    if await _heard(tx, run.id, known):
+        return now
     return await _end(tx, now, ending)
 
 
@@ -385,7 +399,7 @@ async def suspend(tx: Transaction, worker: str, claim: Claim) -> Run | None:
     if not waits:
         return None
     ((still_open,),) = await tx.rows(store.COUNT_OPEN, run_id=run_id, step=run.step)
-    if not still_open and not any(wait.call_id == pause_of(run.step) for wait in waits):
+    if not still_open and not any(wait.call_id in pauses_of(run.step) for wait in waits):
         return None
     asks = any(wait.kind in ("reply", "approval") for wait in waits)
     run = await move_run(tx, run, "waiting_reply" if asks else "waiting_tool")
@@ -397,12 +411,46 @@ async def suspend(tx: Transaction, worker: str, claim: Claim) -> Run | None:
     return run
 
 
-async def fail(tx: Transaction, worker: str, claim: Claim, run: Run, reason: str) -> Run:
-    """End a run that cannot go on."""
+async def stop(tx: Transaction, worker: str, claim: Claim, run: Run, ending: Ending, thoughts: Sequence[NewThought] = ()) -> Run:
+    """End a run that cannot go on, or shall not."""
     await lock_with_parent(tx, run)
     now = await store.locked_run(tx, run.id)
     await hold(tx, worker, claim)
-    return now if now.status in ENDED else await end_run(tx, now, "failed", error=reason)
+    if now.status in ENDED:
+        return now
+    for thought in thoughts:
+        await think(tx, now, thought)
+    return await end_run(tx, now, ending.status, error=ending.error)
+
+
+async def ask(
+    tx: Transaction, worker: str, claim: Claim, under: str, waiting: Waiting, thoughts: Sequence[NewThought] = ()
+) -> list[Wait]:
+    """Open a question that the run waits for."""
+    run = await store.locked_run(tx, claim.id)
+    await hold(tx, worker, claim)
+    for thought in thoughts:
+        await think(tx, run, thought)
+    return await open_waits(tx, run, under, waiting)
+
+
+async def hold_result(
+    tx: Transaction, worker: str, claim: Claim, call: ToolCall, whole: bytes, waiting: Waiting, thoughts: Sequence[NewThought]
+) -> list[Wait]:
+    """A call was made, and somebody is to say whether its result may be seen: until then it is a block."""
+    await put_block(tx, whole, "application/json")
+    return await ask(tx, worker, claim, call.id, waiting, thoughts)
+
+
+async def think_again(tx: Transaction, worker: str, claim: Claim, pause: Wait, reason: str, told: str) -> None:
+    """A person wants a step thought over: what it wanted to call is not called, and the model hears why. Once."""
+    run = await store.locked_run(tx, claim.id)
+    await hold(tx, worker, claim)
+    await tx.update(pause, details={**(pause.details or {}), "done": True})
+    for call in await tx.find(store.OPEN_CALLS, run_id=run.id, step=run.step):
+        await settle_call(tx, run, call, "canceled", error=reason)
+    pos = await store.advance(tx, run.id, 1)
+    await log.say(tx, run, pos, "user", told, name=PERSON)
 
 
 async def give_back(tx: Transaction, worker: str, claim: Claim, *, after_ms: int = 0) -> None:

@@ -82,7 +82,7 @@ CHECKPOINTS_OF = CHECKPOINTS.query("of_run", f"WHERE {_MINE} ORDER BY pos")
 
 WAITS_OF_STEP = WAITS.query(
     "of_step",
-    f"""WHERE {_MINE} AND (call_id = :pause OR call_id IN (SELECT c.id FROM run_tool_calls c
+    f"""WHERE {_MINE} AND (call_id IN (:pause, :before) OR call_id IN (SELECT c.id FROM run_tool_calls c
           WHERE c.tenant = :tenant AND c.run_id = :run_id AND c.step = :step)) ORDER BY call_id, party""",
 )
 WAITS_OF_RUN = WAITS.query("of_run", f"WHERE {_MINE} AND status = 'open'")

@@ -29,6 +29,16 @@ def pause_of(step: int) -> str:
     return f"step:{step}"
 
 
+def before(step: int) -> str:
+    """What a question about a step that was not yet thought waits under."""
+    return f"before:{step}"
+
+
+def pauses_of(step: int) -> tuple[str, str]:
+    """What a run that has done so many steps may be paused under."""
+    return pause_of(step), before(step + 1)
+
+
 async def open_waits(tx: Transaction, run: Run, call_id: str, waiting: Waiting) -> list[Wait]:
     """A row for each party, and the timer that ends them."""
     deadline = tx.now + waiting.timeout_ms
