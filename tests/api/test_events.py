@@ -2,9 +2,7 @@
 
 import json
 import queue
-import shutil
 import socket
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -365,58 +363,6 @@ def test_a_store_that_closes_ends_its_streams(server: Server) -> None:
         with pytest.raises(httpx.RemoteProtocolError):
             list(feed)
     assert client.get("/v1/breadcrumbs").json()["code"] == "store_closed"
-
-
-# ---- the client that most pages use ----
-
-NODE_READER = """
-import { EventSource } from 'eventsource'
-const [url, count] = process.argv.slice(2)
-const seen = []
-const source = new EventSource(url)
-const take = event => {
-  seen.push({ id: event.lastEventId, type: event.type, n: JSON.parse(event.data).context.n })
-  console.log(JSON.stringify(seen.at(-1)))
-  if (seen.length === Number(count)) { source.close() }
-}
-source.addEventListener('breadcrumb.created', take)
-source.addEventListener('error', event => console.log(JSON.stringify({ error: event.code ?? 0 })))
-"""
-
-
-@pytest.fixture(scope="session")
-def node_reader(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if shutil.which("node") is None or shutil.which("npm") is None:
-        pytest.skip("NODE IS NOT INSTALLED: the feed was not read by the eventsource client")
-    folder = tmp_path_factory.mktemp("node")
-    (folder / "package.json").write_text('{"type": "module", "private": true}')
-    command = ["npm", "install", "--no-audit", "--no-fund", "--silent", "eventsource@4"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=90, check=False)
-    if done.returncode != 0:
-        pytest.skip(f"NPM CANNOT INSTALL: the feed was not read by the eventsource client: {done.stderr[-300:]}")
-    (folder / "reader.js").write_text(NODE_READER)
-    return folder
-
-
-def test_the_eventsource_client_lives_through_a_restart(node_reader: Path, tmp_path: Path) -> None:
-    texts = ["a\nb", "\u2028", "\ufeff", "\r", "😀", "last"]
-    first = ServerProcess(tmp_path)
-    command = ["node", "reader.js", f"{first.url}/v1/events?after=0", str(len(texts))]
-    with subprocess.Popen(command, cwd=node_reader, stdout=subprocess.PIPE, text=True) as reader:
-        assert reader.stdout is not None
-        with first, httpx.Client(base_url=first.url) as client:
-            for text in texts[:3]:
-                make(client, context={"n": text})
-            seen = [json.loads(reader.stdout.readline()) for _ in range(3)]
-        assert "error" in json.loads(reader.stdout.readline())
-        with ServerProcess(tmp_path, port=first.port) as second, httpx.Client(base_url=second.url) as client:
-            for text in texts[3:]:
-                make(client, context={"n": text})
-            rest = [json.loads(line) for line in reader.stdout]
-    assert reader.returncode == 0
-    seen += [each for each in rest if "error" not in each]
-    assert [each["n"] for each in seen] == texts
-    assert [each["id"] for each in seen] == [str(n) for n in range(1, len(texts) + 1)]
 
 
 def test_the_stream_says_what_it_is(server: Server) -> None:
