@@ -16,6 +16,7 @@ from typing import Generic, Self, TypeVar
 
 import apsw
 import msgspec
+import psutil
 
 from stigmergy.kernel.faults import POINTS
 from support.crash_check import Journal, check_journal
@@ -57,8 +58,16 @@ class Mother:
         self._child = int(self._process.stdout.readline())
 
     def kill(self) -> None:
+        self.signal(signal.SIGKILL)
+
+    def signal(self, number: int) -> None:
         with suppress(ProcessLookupError):  # it ended by itself, as `bury` will say
-            os.kill(self._child, signal.SIGKILL)
+            os.kill(self._child, number)
+
+    @property
+    def stands_still(self) -> bool:
+        """Whether the child was stopped by a signal."""
+        return psutil.Process(self._child).status() == psutil.STATUS_STOPPED
 
     def bury(self) -> int:
         """Wait until it has ended, and say how."""

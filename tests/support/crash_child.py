@@ -35,7 +35,7 @@ LONGEST_LIFE_SECONDS = 60
 
 class Life(msgspec.Struct):
     """What a process is told: where to write (a file, or the two URLs of a database), where to put the answers, and whether
-    to kill itself when it passes a point for the n-th time. `name` is like no other's on this store."""
+    to kill itself, or to stop, when it passes a point for the n-th time. `name` is like no other's on this store."""
 
     name: str
     store: list[str]
@@ -43,6 +43,7 @@ class Life(msgspec.Struct):
     seed: int
     die_at: str = ""
     nth: int = 1
+    by: int = signal.SIGKILL
 
 
 class Answer(msgspec.Struct):
@@ -157,8 +158,8 @@ def live(life: Life, work: Work) -> None:
     def reached(point: str) -> None:
         nonlocal passed
         passed += point == life.die_at
-        if passed == life.nth:
-            os.kill(os.getpid(), signal.SIGKILL)
+        if point == life.die_at and passed == life.nth:
+            os.kill(os.getpid(), life.by)
 
     signal.alarm(LONGEST_LIFE_SECONDS)
     watch_points(reached if life.die_at else None)

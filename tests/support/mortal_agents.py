@@ -5,6 +5,7 @@ must not run twice for one call: it leaves a line in a file, outside of the stor
 """
 
 import asyncio
+import fcntl
 import json
 import os
 import random
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from stigmergy import Agent, App, Asked, Reply, Request, ScriptedModel, Thinking, tool
-from stigmergy.agents.model import Approval, ToolSpec
+from stigmergy.agents.model import Approval, Limits, ToolSpec
 from stigmergy.agents.models.port import ModelFailed
 from stigmergy.agents.tools import Tool, ToolContext
 from stigmergy.settings import Settings
@@ -23,6 +24,8 @@ LEASE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 0.004
 # What is told to a leaf that takes longer than whoever has it work, and how long it thinks.
 SLOW, SLOW_SECONDS = "slowly", 0.03
+# How a line begins that two processes leave at once.
+TWO = "two at once: "
 # How long the approver has, who mostly says nothing.
 APPROVAL_MS = 60
 
@@ -100,6 +103,12 @@ def careful(request: Request) -> Reply | str:
             return f"it was so: {results(request)}"
 
 
+def walker(request: Request) -> Reply | str:
+    """As many steps as it was told, each with one call of a tool."""
+    walked = thoughts(request)
+    return "arrived" if walked == int(told(request)) else calls(("alone", {"step": walked + 1}))
+
+
 class _Thinking(ScriptedModel):
     async def request(self, request: Request, on_text: Any = None) -> Reply:
         await pause()
@@ -124,14 +133,36 @@ def once_in(file: Path) -> Tool:
     async def once(what: str, context: ToolContext) -> str:
         """Do what must not be done twice."""
         await pause()
-        line = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        os.write(line, f"{context.idempotency_key}\n".encode())
-        os.fsync(line)
-        os.close(line)
+        leave_line(file, context.idempotency_key)
         await pause()
         return f"{what} did it"
 
     return once
+
+
+def alone_in(file: Path) -> Tool:
+    @tool
+    async def alone(step: int, context: ToolContext) -> str:
+        """Leave a line, and one that says so where another process is at work on the same run."""
+        lock = os.open(file.with_name(f"{context.run_id}.lock"), os.O_WRONLY | os.O_CREAT)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            leave_line(file, context.idempotency_key)
+            await pause()
+        except BlockingIOError:
+            leave_line(file, TWO + context.idempotency_key)
+        finally:
+            os.close(lock)
+        return str(os.getpid())
+
+    return alone
+
+
+def leave_line(file: Path, text: str) -> None:
+    line = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(line, f"{text}\n".encode())
+    os.fsync(line)
+    os.close(line)
 
 
 SHOW = ToolSpec(
@@ -149,19 +180,15 @@ def agents(done_once: Path) -> list[Agent]:
     a_lead = Agent("lead", _Thinking(lead), "Lead.", tools=[once, note], delegates=[a_middle, a_leaf], builtin_tools=LEADS)
     approval = Approval(tools=("once",), timeout_ms=APPROVAL_MS, on_timeout="continue")
     a_careful = Agent("careful", _Thinking(careful), "Be careful.", tools=[once, note, SHOW], approval=approval)
-    return [a_lead, a_careful]
+    limits = Limits(max_steps=10_000, concurrent_runs=1_000)
+    a_walker = Agent("walker", _Thinking(walker), "Walk.", tools=[alone_in(done_once)], limits=limits, window=100_000)
+    return [a_lead, a_careful, a_walker]
 
 
 LEADS = ("create_task", "ask_user", "set_variable", "final_answer")
 
 
-def program(store: list[str], done_once: Path, *, work: bool = True, lease_seconds: float = LEASE_SECONDS) -> App:
-    settings = Settings(
-        store=store[-1],
-        owner_store=store[0] if len(store) == 2 else None,
-        lease_seconds=lease_seconds,
-        embedder="off",
-        deliver=False,
-        work=work,
-    )
+def program(store: list[str], done_once: Path, **more: Any) -> App:
+    given: dict[str, Any] = {"lease_seconds": LEASE_SECONDS, "embedder": "off", "deliver": False, **more}
+    settings = Settings(store=store[-1], owner_store=store[0] if len(store) == 2 else None, **given)
     return App(settings=settings, agents=agents(done_once), entity="somebody")

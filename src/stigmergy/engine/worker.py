@@ -50,6 +50,8 @@ class Worker:
         self._loops: list[asyncio.Task[None]] = []
         self._served: dict[str, asyncio.Task[None]] = {}
         self._room = asyncio.Event()
+        self._claiming = asyncio.Lock()
+        self._renaming = asyncio.Lock()
         self._draining = False
         self._watch = Watch(runtime.clock, lease_seconds)
         self.id = ""
@@ -114,36 +116,44 @@ class Worker:
         with self._database.bus.listen(ready_topic(queue)) as listener:
             while True:
                 try:
-                    free = self._concurrency - len(self._drivers)
-                    if free <= 0:
-                        self._room.clear()
-                        await self._room.wait()
-                        continue
-                    claims = await self._database.write(claim, queue, self.id, free)
-                except LeaseLost:
-                    await self._begin_anew()
-                    continue
+                    claimed = await self._take(queue)
                 except StoreClosed:
                     return
                 except StigmergyError as error:
                     log.warning("nothing can be claimed from %s: %s", queue, error)
                     await self._database.clock.sleep(PAUSE_SECONDS)
                     continue
-                if claims:
-                    point("run.claimed")
-                for each in claims:
-                    self._start(each)
-                if not claims:
+                if not claimed:
                     await listener.wait(POLL_SECONDS)
 
-    def _start(self, claimed: Claim) -> None:
-        driver = Driver(self._runtime, self.id, claimed)
+    async def _take(self, queue: str) -> int:
+        """Claim what there is room for, and begin with it. One queue at a time, so that there is room for all of it."""
+        async with self._claiming:
+            while (free := self._concurrency - len(self._drivers)) <= 0:
+                self._room.clear()
+                await self._room.wait()
+            while True:
+                worker = self.id
+                try:
+                    claims = await self._database.write(claim, queue, worker, free)
+                    break
+                except LeaseLost:
+                    await self._begin_anew(worker)
+            if claims:
+                point("run.claimed")
+            for each in claims:
+                self._start(worker, each)
+            return len(claims)
+
+    def _start(self, worker: str, claimed: Claim) -> None:
+        driver = Driver(self._runtime, worker, claimed)
         task = asyncio.create_task(driver.drive(), name=f"run {claimed.id}")
         self._drivers[claimed] = driver, task
         task.add_done_callback(lambda done: self._done(claimed, done))
 
     def _done(self, claimed: Claim, task: asyncio.Task[None]) -> None:
-        self._drivers.pop(claimed, None)
+        if (found := self._drivers.get(claimed)) is not None and found[1] is task:  # else it was let go of, and claimed again
+            del self._drivers[claimed]
         self._room.set()
         if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, StoreClosed):
             log.error("run %s was dropped, and is given back", claimed.id, exc_info=error)
@@ -167,11 +177,11 @@ class Worker:
     # ---- living ----
 
     async def _beat(self) -> None:
-        before = list(self._drivers)
+        before, worker = list(self._drivers), self.id
         try:
-            mine = await self._database.write(beat, self.id)
+            mine = await self._database.write(beat, worker)
         except LeaseLost:
-            await self._begin_anew()
+            await self._begin_anew(worker)
             return
         self._drop(before, mine)
 
@@ -188,12 +198,16 @@ class Worker:
             if (found := self._drivers.get(claimed)) is not None:
                 found[1].cancel()
 
-    async def _begin_anew(self) -> None:
-        """Others took this worker for dead. What it held is theirs; it goes on under another name."""
-        log.warning("worker %s was declared dead, and begins anew", self.id)
-        for _, task in list(self._drivers.values()):
-            task.cancel()
-        self.id = await self._database.write(enlist, self._describes)
+    async def _begin_anew(self, dead: str) -> None:
+        """Others took this worker for dead. What it held is theirs; it goes on under another name. Whoever sees it second has
+        nothing to do."""
+        async with self._renaming:
+            if self.id != dead:
+                return
+            log.warning("worker %s was declared dead, and begins anew", dead)
+            for _, task in list(self._drivers.values()):
+                task.cancel()
+            self.id = await self._database.write(enlist, self._describes)
 
     async def _watch_others(self) -> None:
         others = [each for each in await self._database.read(living) if each[0] != self.id]
