@@ -3,92 +3,37 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 from standardwebhooks import Webhook as Official
 
 from stigmergy.errors import Conflict, NotFound
-from stigmergy.kernel.clock import ManualClock
 from stigmergy.kernel.database import Database
 from stigmergy.kernel.history import read_history
 from stigmergy.kernel.leases import enlist
 from stigmergy.kernel.retention import Policy, sweep
-from stigmergy.kernel.rules import Rule
 from stigmergy.kernel.transaction import Scope, Transaction
 from stigmergy.net import Reach
 from stigmergy.triggers import commands, queries
 from stigmergy.triggers.commands import start_delivery
-from stigmergy.triggers.definitions import Reading, parse_definition
+from stigmergy.triggers.definitions import parse_definition
 from stigmergy.triggers.deliverer import Deliverer
 from stigmergy.triggers.lanes import turn
-from stigmergy.triggers.model import Delivery, Status
+from stigmergy.triggers.model import Delivery
 from stigmergy.triggers.namespace import retry_all
 from stigmergy.triggers.posting import Poster
-from stigmergy.triggers.queries import Shown
 from stigmergy.triggers.webhooks import Caller
+from support.delivering import READING, SECRET, Delivering, every, notes, put, settled
 from support.notes import NOTES, Note
 from support.receiver import CLOSE, CUT, HANG, Receiver, answer
 from support.stores import OpenStore
 from support.units import add, rewrite, until
-
-SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
-READING = Reading("tester", reach=Reach(loopback=True))
-QUICK = {"first_ms": 1, "most_ms": 5}
 
 
 @pytest.fixture
 async def receiver() -> AsyncIterator[Receiver]:
     async with Receiver() as receiver:
         yield receiver
-
-
-class Delivering:
-    """A deliverer at work. `async with Delivering(store):`, or `begin` and `end`."""
-
-    def __init__(self, store: Database, *, lease_seconds: float = 15.0, secret: str | None = None, **settings: Any) -> None:
-        self._poster = Poster(Reach(loopback=True))
-        caller = Caller(self._poster, store.clock, secret)
-        self.deliverer = Deliverer(store, webhooks=caller.hand_over, lease_seconds=lease_seconds, **settings)
-
-    async def __aenter__(self) -> None:
-        self._task = asyncio.create_task(self.deliverer.run())
-
-    async def __aexit__(self, *_: object) -> None:
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
-        await self._poster.close()
-
-
-async def put(store: Database, receiver: Receiver, id: str = "t", event: str = "create", **fields: Any) -> Rule:
-    action: dict[str, Any] = {"type": "webhook", "url": f"{receiver.url}/hook", "retry": QUICK}
-    for name in ("secret", "headers", "timeout_ms", "retry", "concurrency", "per_second"):
-        if name in fields:
-            action[name] = fields.pop(name)
-    store.rules.start_with("webhook", start_delivery)
-    rule = parse_definition({"id": id, "collection": "notes", "event": event, "action": action, **fields}, READING)
-    return await store.write(commands.put_trigger, rule)
-
-
-async def every(store: Database, status: Status | None = None, tenant: str = "main") -> list[Delivery]:
-    """The deliveries, oldest first."""
-    return (await store.read(queries.deliveries, status=status, limit=100_000, scope=Scope(tenant)))[::-1]
-
-
-async def settled(store: Database, count: int, status: Status = "delivered") -> list[Delivery]:
-    async with asyncio.timeout(30):
-        while len(found := await every(store, status)) < count:  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
-    return found
-
-
-async def notes(store: Database, id: str, count: int) -> Note:
-    """A note and so many changes of it."""
-    note = await store.write(add, id, text="0")
-    for n in range(1, count):
-        note = await store.write(rewrite, note, text=str(n))
-    return note
 
 
 async def test_a_change_is_delivered_once_with_what_it_was(store: Database, receiver: Receiver) -> None:
@@ -207,90 +152,6 @@ async def test_eight_failures_are_one_dead_letter_and_a_retry_delivers_it_once(s
             await store.write(commands.retry, dead.id)
         with pytest.raises(NotFound):
             await store.write(commands.retry, "none")
-
-
-async def test_the_pause_that_a_receiver_asks_for_is_kept(open_store: OpenStore) -> None:
-    clock = ManualClock()
-    store = await open_store(clock=clock)
-    async with Receiver() as receiver:
-        await put(store, receiver)
-        receiver.script.append(answer(429, Retry_After="7"))
-        async with Delivering(store, poll_seconds=0.05):
-            await store.write(add)
-            await receiver.got(1)
-            shown = await pending_try(store)
-            assert (shown.tries, shown.next_at) == (1, clock.now() + 7_000)
-            assert shown.answer is not None
-            assert shown.answer.status == 429
-            clock.advance(6.9)
-            await asyncio.sleep(0.3)
-            assert len(receiver.received) == 1
-            clock.advance(0.2)
-            await receiver.got(2)
-            await settled(store, 1)
-    await store.close()
-
-
-async def pending_try(store: Database) -> Shown:
-    async with asyncio.timeout(30):
-        while True:
-            (delivery,) = await every(store)
-            shown = await store.read(queries.delivery, delivery.id)
-            if shown.next_at is not None:
-                return shown
-            await asyncio.sleep(0.005)
-
-
-@asynccontextmanager
-async def passing(clock: ManualClock) -> AsyncIterator[None]:
-    """Time goes on: what a deliverer finds at a beat, it finds at one of those that come, whatever it did at the moment."""
-
-    async def pass_by() -> None:
-        while True:
-            clock.advance(1)
-            await asyncio.sleep(0.01)
-
-    passes = asyncio.create_task(pass_by())
-    try:
-        yield
-    finally:
-        passes.cancel()
-
-
-@pytest.mark.parametrize("seconds", [86_400.0, -86_400.0], ids=["forward", "back"])
-async def test_a_clock_that_jumps_neither_loses_nor_blocks_a_delivery(open_store: OpenStore, seconds: float) -> None:
-    clock = ManualClock()
-    store = await open_store(clock=clock)
-    async with Receiver() as receiver:
-        await put(store, receiver, retry={"first_ms": 60_000})
-        receiver.script.append(answer(500))
-        async with Delivering(store, poll_seconds=0.05, lease_seconds=4):
-            await store.write(add)
-            await pending_try(store)
-            clock.jump(seconds)
-            async with passing(clock):
-                await settled(store, 1)
-                await store.write(add)
-                await settled(store, 2)
-    assert len(receiver.received) == 3
-    await store.close()
-
-
-async def test_a_receiver_that_was_down_gets_everything_in_order_without_duplicates(store: Database) -> None:
-    async with Receiver() as receiver:
-        port = receiver.port
-        await put(store, receiver, event="create|update", secret=SECRET, retry={"first_ms": 20, "most_ms": 50, "tries": 100})
-    async with Delivering(store):
-        await asyncio.gather(*(notes(store, f"n{n}", 5) for n in range(10)))
-        await asyncio.sleep(0.3)
-        assert not await every(store, "delivered")
-        async with Receiver(port) as receiver:
-            await settled(store, 50)
-            for id in (f"n{n}" for n in range(10)):
-                assert [call.document["version"] for call in receiver.received if call.document["id"] == id] == [1, 2, 3, 4, 5]
-            assert len({call.id for call in receiver.received}) == len(receiver.received) == 50
-            for call in receiver.received:
-                Official(SECRET).verify(call.raw, call.headers)
 
 
 async def test_two_workers_never_hand_the_same_delivery_over_at_the_same_time(open_store: OpenStore) -> None:

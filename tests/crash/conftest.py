@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from support.crash import Mortal, Mother
+from support.crash_deliveries import LastingReceiver, MortalDeliveries
 from support.crash_runs import MortalRuns
 from support.postgres import PostgresServer
 from support.stores import app_template
@@ -26,9 +27,32 @@ def mother() -> Iterator[Mother]:
 
 
 @pytest.fixture
-def mortal(engine: str, tmp_path: Path, request: pytest.FixtureRequest, mother: Mother, seed: int) -> Iterator[Mortal]:
-    store = [str(tmp_path / "store.db")] if engine == "sqlite" else list(request.getfixturevalue("postgres_database"))
-    with Mortal(mother, store, tmp_path, seed=seed) as mortal:
+def notes_store(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> list[str]:
+    """Where a store of notes is: a file, or the two URLs of a database."""
+    return [str(tmp_path / "store.db")] if engine == "sqlite" else list(request.getfixturevalue("postgres_database"))
+
+
+@pytest.fixture
+def mortal(notes_store: list[str], tmp_path: Path, mother: Mother, seed: int) -> Iterator[Mortal]:
+    with Mortal(mother, notes_store, tmp_path, seed=seed) as mortal:
+        yield mortal
+
+
+@pytest.fixture(scope="session")
+def mother_of_deliverers() -> Iterator[Mother]:
+    with Mother("support.crash_deliveries_child") as mother:
+        yield mother
+
+
+@pytest.fixture
+def mortal_deliveries(
+    notes_store: list[str], tmp_path: Path, mother_of_deliverers: Mother, seed: int
+) -> Iterator[MortalDeliveries]:
+    with (
+        LastingReceiver() as receiver,
+        MortalDeliveries(mother_of_deliverers, notes_store, tmp_path, seed=seed) as mortal,
+    ):
+        mortal.receiver = receiver
         yield mortal
 
 

@@ -11,9 +11,11 @@ _JITTER = 0.25
 
 
 def pause_ms(retry: Retry, tries: int, asked_ms: int | None = None) -> int:
-    """The pause after so many tries: doubling, a quarter more or less by chance, and at least what the receiver asked for."""
+    """The pause after so many tries: doubling, up to a quarter more by chance, and at least what the receiver asked for.
+
+    Never less than it says: so the eight tries of a trigger that says nothing last longer than a minute."""
     doubled = min(retry.first_ms * 2 ** min(tries - 1, 40), retry.most_ms)
-    own = round(doubled * random.uniform(1 - _JITTER, 1 + _JITTER))
+    own = round(doubled * random.uniform(1, 1 + _JITTER))
     return min(max(own, asked_ms or 0), LONGEST_MS)
 
 
