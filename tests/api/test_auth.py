@@ -22,6 +22,7 @@ from stigmergy.errors import Invalid
 from stigmergy.settings import Settings
 from support.routes import Operation, operations
 from support.server import COMMAND, SECRET, Server, ServerProcess
+from support.talk import client_call
 
 NOTE = {"schema_name": "note.v1", "title": "of the first tenant", "context": {"n": 1}}
 HOUR_MS = 3_600_000
@@ -257,6 +258,7 @@ def test_a_named_page_may_call_an_open_server(tmp_path: Path) -> None:
 
 # ---- every route ----
 
+AGENT = {"model": "scripted:nobody", "instructions": "of the first tenant"}
 TRIGGER = {"collection": "breadcrumbs", "event": "create", "action": "POST http://127.0.0.1:9/"}
 BODIES: dict[str, Any] = {
     "create_breadcrumb": NOTE,
@@ -278,11 +280,16 @@ BODIES: dict[str, Any] = {
     "create_sub_agent_message": {"role": "user", "content": "x"},
     "create_sub_agent_tool_call": {"id": "c", "tool_name": "x"},
     "patch_sub_agent_tool_call": {"status": "success"},
+    "put_agent": AGENT,
 }
 # These make one of their own in the place of what they cannot see.
-PUTTING = {"replace_breadcrumb", "put_trigger"}
+PUTTING = {"replace_breadcrumb", "put_trigger", "put_agent"}
 # What says otherwise than by `{id}` which thing it is about.
-NAMING = {"preview_assembly", "get_schema", "delete_schema", "create_sub_agent"}
+NAMING = {"preview_assembly", "get_schema", "delete_schema", "create_sub_agent", "get_agent", "delete_agent"} | {
+    "list_agent_versions",
+    "list_agent_tools",
+    "start_run",
+}
 # What asks for a key of its own and not for a token.
 KEYED = {"trigger_agent"}
 # What reads, though its method is a writer's.
@@ -290,7 +297,7 @@ READING = {"create_browser_token", "preview_assembly", "search_breadcrumbs"}
 
 
 def call(client: httpx.Client, operation: Operation, id: str, name: str) -> httpx.Response:
-    path = operation.address(id, name=name, version="1")
+    path = operation.address(id, name=name, version="1", step="1")
     body = json.loads(json.dumps(BODIES.get(operation.id, operation.example)).replace("{id}", id))
     if operation.path.endswith("/events"):
         with client.stream(operation.method, path, params={"after": "0"}) as feed:
@@ -312,7 +319,11 @@ def test_no_route_shows_or_changes_anything_of_another_tenant(guarded: Server) -
     ours.post(f"/v1/sub-agents/{id}/tool-calls", json={"id": id, "tool_name": "of-the-first"}).raise_for_status()
     ours.post(f"/v1/spaces/{id}/messages", json={"id": id, "content": "of-the-first"}).raise_for_status()
     ours.put(f"/v1/entities/{id}/memories/{id}", json={"value": "of-the-first"}).raise_for_status()
+    ours.put("/v1/agents/of.the.first", json=AGENT).raise_for_status()
+    wait = guarded.write(client_call, f"waits-{id}", "mia", "of-the-first", tenant="first")
+    others = {"/v1/runs/": f"waits-{id}", "/v1/waits/": wait}
     paths = (
+        *("/v1/agents/of.the.first", f"/v1/runs/waits-{id}", f"/v1/runs/waits-{id}/tool-calls", f"/v1/waits/{wait}"),
         *(f"/v1/breadcrumbs/{id}/history", "/v1/schemas/of.the.first", f"/v1/triggers/{id}", f"/v1/tasks/{id}"),
         *(f"/v1/sub-agents/{id}", f"/v1/sub-agents/{id}/messages", f"/v1/sub-agents/{id}/tool-calls"),
         *(f"/v1/spaces/{id}", f"/v1/spaces/{id}/messages", f"/v1/spaces/{id}/members", f"/v1/entities/{id}/memories"),
@@ -329,15 +340,17 @@ def test_no_route_shows_or_changes_anything_of_another_tenant(guarded: Server) -
         if operation.id in PUTTING:
             continue  # see below
         theirs = guarded.client_of("mia", tenant=f"of-{operation.id}")
-        answer = call(theirs, operation, id, "of.the.first")
+        other = next((each for start, each in others.items() if operation.path.startswith(start)), id)
+        answer = call(theirs, operation, other, "of.the.first")
         assert "of the first tenant" not in answer.text or operation.id in BODIES, operation
         assert "of-the-first" not in answer.text, operation
         if "{id}" in operation.path or operation.id in NAMING:
-            assert code(answer) == (404, "not_found"), operation
-    assert len(routes) >= 50
+            assert code(answer) in ((404, "not_found"), (404, "unknown_agent")), operation
+    assert len(routes) >= 65
     second = guarded.client_of("mia", tenant="second")
     second.put(f"/v1/breadcrumbs/{id}", json=NOTE | {"title": "theirs"}).raise_for_status()
     second.put(f"/v1/triggers/{id}", json=TRIGGER).raise_for_status()
+    second.put("/v1/agents/of.the.first", json=AGENT | {"instructions": "theirs"}).raise_for_status()
     assert there() == before
 
 

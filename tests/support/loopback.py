@@ -47,6 +47,13 @@ class LiveServer:
         """How many are open."""
         return self._api.state.feeds.count()
 
+    def beat_every(self, seconds: float) -> None:
+        """How often those who follow are told that it lives."""
+        self._api.state.feeds.heartbeat = seconds
+
+    def end_feeds(self) -> None:
+        end_feeds(self._api)
+
     async def __aenter__(self) -> Self:
         self._serving = asyncio.create_task(self._uvicorn.serve(sockets=[self._listening]))
         await asyncio.wait(

@@ -5,7 +5,8 @@ from typing import Any
 from stigmergy.agents.model import AgentRecord, Definition, queue_of
 from stigmergy.kernel.transaction import Snapshot, Transaction
 from stigmergy.runs.model import Run, ToolCall
-from stigmergy.runs.store import ADD_HEAD, OF_AGENT
+from stigmergy.runs.queries import runs
+from stigmergy.runs.store import ADD_HEAD
 from stigmergy.runs.tools import Party, Waiting
 from stigmergy.runs.waits import open_waits
 from stigmergy.spaces import commands
@@ -35,11 +36,13 @@ async def say(tx: Transaction, author: str, space_id: str, content: str, **field
 
 async def runs_of(tx: Snapshot, agent: str) -> list[Run]:
     """Every run of an agent, the first one first."""
-    return sorted(await tx.find(OF_AGENT, agent=agent, status=None, below=2**62, limit=500), key=lambda run: run.id)
+    return sorted((await runs(tx, agent=agent, limit=500)).items, key=lambda run: run.id)
 
 
-async def client_call(tx: Transaction, run_id: str, owner: str, tool: str = "pick", space_id: str = "s") -> None:
-    """A run that waits for a client of its owner, in call `c1` of this tool."""
+async def client_call(
+    tx: Transaction, run_id: str, owner: str, tool: str = "pick", space_id: str = "s", call_id: str = "c1"
+) -> str:
+    """A run that waits for a client of its owner, in a call of this tool. Gives the id of what waits."""
     run = Run(
         id=run_id,
         owner_id=owner,
@@ -56,7 +59,7 @@ async def client_call(tx: Transaction, run_id: str, owner: str, tool: str = "pic
     await tx.insert(
         ToolCall(
             run_id=run_id,
-            id="c1",
+            id=call_id,
             owner_id=owner,
             space_id=space_id,
             opened_pos=1,
@@ -76,4 +79,4 @@ async def client_call(tx: Transaction, run_id: str, owner: str, tool: str = "pic
         space_id=space_id,
         details=details,
     )
-    await open_waits(tx, run, "c1", waiting)
+    return (await open_waits(tx, run, call_id, waiting))[0].id

@@ -9,16 +9,24 @@ from stigmergy.kernel.transaction import SHARED, Snapshot, Transaction
 
 # A tenant's own definition comes before the program's: `*` sorts before every name that a tenant can have.
 NAMED = AGENTS.query("named", "WHERE tenant IN (:tenant, '*') AND name = :name ORDER BY tenant DESC LIMIT 1")
-LISTED = AGENTS.query(
-    "listed",
-    """WHERE tenant IN (:tenant, '*') AND name > :after AND (CAST(:tools AS BOOLEAN) OR name NOT LIKE 'tool.%')
-       ORDER BY name, tenant LIMIT :limit""",
+ALL = AGENTS.query("all", "WHERE tenant IN (:tenant, '*') ORDER BY name, tenant LIMIT :limit")
+# Those that runs can be started with: of a tenant's own and a program's of one name the tenant's.
+IN_FORCE = AGENTS.query(
+    "in_force",
+    """WHERE tenant IN (:tenant, '*') AND name > :after AND name NOT LIKE 'tool.%' AND enabled
+         AND (tenant = :tenant OR name NOT IN (SELECT own.name FROM agents own WHERE own.tenant = :tenant))
+       ORDER BY name LIMIT :limit""",
 )
 OWNED = AGENTS.query("owned", "WHERE tenant = :tenant AND owner = :owner ORDER BY name {for_update}")
 CURRENT = AGENTS.query("current", "WHERE tenant = :of AND name = :name AND version = :version")
 SUPERSEDED = Statement(
     "agents.superseded",
     "SELECT body FROM versions WHERE tenant = :of AND collection = 'agents' AND id = :name AND version = :version",
+)
+OLDER = Statement(
+    "agents.older",
+    """SELECT body FROM versions WHERE tenant = :of AND collection = 'agents' AND id = :name AND version < :below
+       ORDER BY version DESC LIMIT :limit""",
 )
 
 
@@ -32,9 +40,14 @@ async def named(tx: Snapshot, name: str) -> AgentRecord:
     """The definition in force."""
     found = await tx.find(NAMED, name=name)
     if not found or not found[0].enabled:
-        known = ", ".join(record.name for record in await tx.find(LISTED, after="", tools=False, limit=20))
+        known = ", ".join(record.name for record in await listed(tx, limit=20))
         raise UnknownAgent(f"there is no agent {name!r}; there are: {known or 'none yet'}")
     return found[0]
+
+
+async def listed(tx: Snapshot, *, after: str = "", limit: int = 100) -> list[AgentRecord]:
+    """By name, those in force."""
+    return await tx.find(IN_FORCE, after=after, limit=limit)
 
 
 async def pinned(tx: Snapshot, name: str, version: int, *, shared: bool) -> Definition:
@@ -70,3 +83,12 @@ async def declare_agents(tx: Transaction, owner: str, definitions: Iterable[Defi
         if stored.name not in wanted and stored.enabled:
             await tx.update(stored, enabled=False)
     return [await put_agent(tx, definition, owner) for definition in wanted.values()]
+
+
+async def versions(tx: Snapshot, current: AgentRecord, *, below: int, limit: int) -> list[AgentRecord]:
+    """A definition's versions, newest first, from below a number on; those that are not kept any more are left out."""
+    found = [current] if current.version < below else []
+    for (body,) in await tx.rows(OLDER, of=current.tenant, name=current.name, below=below, limit=limit):
+        if body is not None:
+            found.append(AGENTS.decode_body(body))
+    return found[:limit]

@@ -9,17 +9,21 @@ from litestar import Litestar
 from litestar.openapi.config import OpenAPIConfig
 
 from stigmergy.api import (
+    agents,
     clients,
     deliveries,
     entities,
     messages,
     problems,
+    run_shapes,
+    runs,
     service_keys,
     space_events,
     spaces,
     sub_agents,
     tasks,
     triggers,
+    waits,
     wire,
 )
 from stigmergy.api.assembly import PreviewIn
@@ -50,6 +54,8 @@ SHAPES: tuple[Any, ...] = (
     *deliveries.SHAPES,
     *tasks.SHAPES,
     *sub_agents.SHAPES,
+    *agents.SHAPES,
+    *run_shapes.SHAPES,
     *space_events.SHAPES,
     *(shape for part in OF_SPACES for shape in part.SHAPES),
 )
@@ -80,6 +86,9 @@ MORE: dict[str, tuple[int, ...]] = {
     **deliveries.MORE,
     **tasks.MORE,
     **sub_agents.MORE,
+    **agents.MORE,
+    **runs.MORE,
+    **waits.MORE,
     **{id: statuses for part in OF_SPACES for id, statuses in part.MORE.items()},
     "follow_space": (404,),
     "create_breadcrumb": (409,),
@@ -103,10 +112,11 @@ TAGGED = {"create_breadcrumb", "get_breadcrumb", "get_breadcrumb_full", "get_bre
     *triggers.TAGGED,
     *tasks.TAGGED,
     *sub_agents.TAGGED,
+    *agents.TAGGED,
     *spaces.TAGGED,
     *messages.TAGGED,
 }
-FEEDS = {"follow_events", "follow_space"}
+FEEDS = {"follow_events", "follow_space", "watch_run"}
 OTHER_SCHEMES = {"trigger_agent": ("service_key",)} | dict.fromkeys(FEEDS, ("token", "browser_token"))
 NOTE: Json = {
     "schema_name": "user.message.v1",
@@ -119,6 +129,9 @@ EXAMPLES: dict[str, Any] = {
     **triggers.EXAMPLES,
     **tasks.EXAMPLES,
     **sub_agents.EXAMPLES,
+    **agents.EXAMPLES,
+    **runs.EXAMPLES,
+    **waits.EXAMPLES,
     **{id: example for part in OF_SPACES for id, example in part.EXAMPLES.items()},
     "create_breadcrumb": NOTE,
     "create_breadcrumbs": [NOTE],

@@ -19,6 +19,11 @@ from stigmergy.kernel.feed import edges
 from stigmergy.kernel.record import COLLECTIONS
 from stigmergy.kernel.selectors import Selector, compile_selector, parse_selector
 
+AfterPosition = Annotated[str | None, QueryParameter(description="The position after which to begin.")]
+LastEventId = Annotated[
+    str | None,
+    HeaderParameter(name="Last-Event-ID", description="As `after`, sent by an EventSource; it counts before that."),
+]
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
@@ -41,10 +46,7 @@ async def events(
         QueryParameter(description="`context`: what a model sees. `full`: as written; an operator's. `none`: no contexts."),
     ] = "context",
     after: Annotated[str | None, QueryParameter(description="The position after which to begin; without one, now.")] = None,
-    last_event_id: Annotated[
-        str | None,
-        HeaderParameter(name="Last-Event-ID", description="As `after`, sent by an EventSource; it counts before that."),
-    ] = None,
+    last_event_id: LastEventId = None,
 ) -> ASGIResponse:
     claims = claims_of(request)
     claims.demand("read")

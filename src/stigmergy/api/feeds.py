@@ -5,14 +5,14 @@ is behind reads the journal. Nothing is kept for a slow reader: it is not read f
 """
 
 import asyncio
-import math
 import time
 from collections.abc import AsyncIterator, Generator
 from contextlib import contextmanager, suppress
 
-from stigmergy.access.model import Claims, Token
+from stigmergy.access.model import Claims
 from stigmergy.api.auth import reader_of, unit_scope
 from stigmergy.api.frames import FeedView, Told, Wanted, frame, newest, rendered, told
+from stigmergy.api.standing import Standing
 from stigmergy.breadcrumbs.audience import is_for_a_team, with_spaces
 from stigmergy.breadcrumbs.model import Breadcrumb
 from stigmergy.errors import CursorExpired
@@ -114,14 +114,15 @@ class Follower:
         self._wanted = wanted
         self._cursor = cursor
         self._head = head
-        self._sent = self._checked = time.monotonic()
+        self._standing = Standing(feeds.database, claims, feeds.heartbeat)
+        self._sent = time.monotonic()
 
     async def frames(self) -> AsyncIterator[bytes]:
         """Until the follower goes away, may no longer read, or the server closes."""
         # with its position, so that one who is cut off before the first event knows where to go on
         yield b"id: %d\nretry: %d\n\n" % (self._cursor, RETRY_MS)
         with self._feeds.joined(self._claims.tenant, self._head) as shared, shared.tail.listen() as listener:
-            while not self._feeds.closing and await self._is_welcome():
+            while not self._feeds.closing and await self._standing.is_good():
                 before = self._cursor
                 batch = await self._next(shared)
                 if batch:
@@ -131,7 +132,7 @@ class Follower:
                     self._sent = time.monotonic()
                     # an id alone: no event, but the follower's position moves on
                     yield b"id: %d\n\n" % self._cursor
-                if self._is_in_doubt:
+                if self._standing.in_doubt:
                     continue
                 if self._cursor in (before, shared.tail.cursor):
                     left = self._sent + self._feeds.heartbeat - time.monotonic()
@@ -194,26 +195,8 @@ class Follower:
         """A change of the token that opened this stream: it is looked at before anything more is sent."""
         if change.collection != "tokens" or change.id != self._claims.id:
             return False
-        self._checked = -math.inf
+        self._standing.doubt()
         return True
-
-    @property
-    def _is_in_doubt(self) -> bool:
-        return self._checked == -math.inf
-
-    async def _is_welcome(self) -> bool:
-        """Whether the token that opened this stream still stands; asked now and then, and when it changes."""
-        if self._claims.id in ("", "local") or time.monotonic() - self._checked < self._feeds.heartbeat:
-            return True
-        self._checked = time.monotonic()
-        return await is_welcome(self._database, self._claims)
-
-
-async def is_welcome(database: Database, claims: Claims) -> bool:
-    """Whether the token that opened a stream still stands."""
-    token = await database.get(Token, claims.id, scope=unit_scope(claims))
-    expired = token is not None and token.expires_at is not None and token.expires_at <= database.clock.now()
-    return token is not None and token.revoked_at is None and not expired
 
 
 def _is_gone(tail: Tail, change: Change) -> bool:

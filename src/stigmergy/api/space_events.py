@@ -5,22 +5,22 @@ What only passes by (text on its way, who is writing) has none.
 """
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from typing import Annotated
 
 import msgspec
 from litestar import get
-from litestar.params import HeaderParameter, PathParameter, QueryParameter
+from litestar.params import PathParameter, QueryParameter
 from litestar.response.base import ASGIResponse
 
 from stigmergy.access.model import Claims
 from stigmergy.api.auth import claims_of, unit_scope
-from stigmergy.api.events import HEADERS, EventStream, position
-from stigmergy.api.feeds import RETRY_MS, Feeds, is_welcome
+from stigmergy.api.events import HEADERS, EventStream, LastEventId, position
+from stigmergy.api.feeds import RETRY_MS, Feeds
 from stigmergy.api.frames import frame
 from stigmergy.api.requests import AnyRequest, read
 from stigmergy.api.space_shapes import SpaceEventOut, event_out
+from stigmergy.api.standing import Standing
 from stigmergy.errors import CursorExpired, NotFound
 from stigmergy.kernel.feed import edges
 from stigmergy.kernel.transaction import Snapshot
@@ -42,10 +42,7 @@ async def space_events(
     id: Annotated[str, PathParameter(description="A space's id.")],
     text: Annotated[bool, QueryParameter(description="With what its agents write, while they write it.")] = False,
     after: Annotated[str | None, QueryParameter(description="The position after which to begin; without one, now.")] = None,
-    last_event_id: Annotated[
-        str | None,
-        HeaderParameter(name="Last-Event-ID", description="As `after`, sent by an EventSource; it counts before that."),
-    ] = None,
+    last_event_id: LastEventId = None,
 ) -> ASGIResponse:
     claims = claims_of(request)
     start = position(last_event_id) or position(after)
@@ -68,7 +65,7 @@ class _SpaceFeed:
         self._claims = claims
         self._space_id = space_id
         self._text = text
-        self._checked = time.monotonic()
+        self._standing = Standing(feeds.database, claims, feeds.heartbeat)
 
     async def frames(self, cursor: int) -> AsyncIterator[bytes]:
         """Until the follower goes away or is sent away, may no longer read, or the server closes."""
@@ -94,7 +91,7 @@ class _SpaceFeed:
         events = following.events(cursor)
         coming: asyncio.Task[Event] | None = None
         try:
-            while not self._feeds.closing and await self._is_welcome():
+            while not self._feeds.closing and await self._standing.is_good():
                 coming = coming or asyncio.ensure_future(anext(events))
                 await asyncio.wait((coming, ended), timeout=self._feeds.heartbeat, return_when=asyncio.FIRST_COMPLETED)
                 if not coming.done():
@@ -112,12 +109,6 @@ class _SpaceFeed:
                 coming.cancel()
                 await asyncio.gather(coming, return_exceptions=True)
             await events.aclose()
-
-    async def _is_welcome(self) -> bool:
-        if self._claims.id in ("", "local") or time.monotonic() - self._checked < self._feeds.heartbeat:
-            return True
-        self._checked = time.monotonic()
-        return await is_welcome(self._feeds.database, self._claims)
 
 
 def _rendered(event: Event) -> bytes:

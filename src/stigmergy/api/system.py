@@ -10,6 +10,7 @@ from litestar import MediaType, Request, Response, get, post
 from litestar.datastructures import State
 
 from stigmergy.access.model import BROWSER_MS, signed
+from stigmergy.api.agents import AgentRoutes
 from stigmergy.api.assembly import preview
 from stigmergy.api.auth import claims_of
 from stigmergy.api.breadcrumbs import BreadcrumbRoutes, SchemaRoutes
@@ -19,6 +20,7 @@ from stigmergy.api.document import document
 from stigmergy.api.entities import EntityRoutes
 from stigmergy.api.events import events
 from stigmergy.api.messages import MessageRoutes
+from stigmergy.api.runs import RunRoutes
 from stigmergy.api.search import search
 from stigmergy.api.service_keys import ServiceKeyRoutes, trigger_agent
 from stigmergy.api.space_events import space_events
@@ -26,6 +28,7 @@ from stigmergy.api.spaces import SpaceRoutes
 from stigmergy.api.sub_agents import SubAgentRoutes
 from stigmergy.api.tasks import TaskRoutes
 from stigmergy.api.triggers import TriggerRoutes
+from stigmergy.api.waits import WaitRoutes
 from stigmergy.api.wire import BrowserToken, Health
 from stigmergy.errors import Invalid
 from stigmergy.kernel.database import Database
@@ -68,6 +71,9 @@ ROUTES: tuple[Any, ...] = (
     DeliveryRoutes,
     TaskRoutes,
     SubAgentRoutes,
+    AgentRoutes,
+    RunRoutes,
+    WaitRoutes,
     SpaceRoutes,
     MessageRoutes,
     space_events,

@@ -176,6 +176,11 @@ def below(cursor: str | None) -> int:
     return int(cursor)
 
 
+def position(cursor: str | None) -> int:
+    """The same for a page that goes upwards: everything behind it follows."""
+    return 0 if cursor is None else below(cursor)
+
+
 def etag(version: int, hinted: int = 0) -> str:
     """What a reader has: a version, and where a schema's hints shaped it the version of that schema."""
     return f'"{version}.{hinted}"' if hinted else f'"{version}"'

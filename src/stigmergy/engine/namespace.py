@@ -1,28 +1,29 @@
 """`app.runs`, `app.agents`: what a program may do and ask, in its own words, for the tenant and entity that it acts for."""
 
-from collections.abc import AsyncIterator
-from typing import Any, NamedTuple
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
 
 import msgspec
 
 from stigmergy.agents import store as agents
 from stigmergy.agents.agent import Agent
-from stigmergy.agents.model import AgentRecord, Definition
+from stigmergy.agents.model import AgentRecord, Definition, ToolSpec
 from stigmergy.breadcrumbs.model import JsonObject
 from stigmergy.engine.approvals import checked_decision
-from stigmergy.engine.catalog import write_catalog
+from stigmergy.engine.defining import Declared, delete_agent, put_agent, read_definition, tools_of, versions_of
+from stigmergy.engine.openai import openai_messages
 from stigmergy.engine.past import PastPrompt, prompt_of
-from stigmergy.engine.starting import give_task, start, subscription_rules
-from stigmergy.engine.watching import RunEvent, RunFailed, until_ended, watch
+from stigmergy.engine.starting import give_task, start
+from stigmergy.engine.watching import RunEvent, RunFailed, Watch, until_ended
 from stigmergy.errors import Invalid, NotFound
 from stigmergy.kernel.database import Database
-from stigmergy.kernel.rules import declare_rules
+from stigmergy.kernel.history import EVERYTHING
 from stigmergy.kernel.transaction import Scope, Transaction
 from stigmergy.runs import queries, store, waits
 from stigmergy.runs.commands import Start, hear
 from stigmergy.runs.delegation import NewTask
 from stigmergy.runs.endings import cancel_run
-from stigmergy.runs.model import Run, RunMessage, Task, ToolCall, Wait
+from stigmergy.runs.model import Checkpoint, Run, RunMessage, RunStatus, Task, Thought, ToolCall, Wait
 from stigmergy.runs.queries import Node, Page, RunView
 
 
@@ -75,7 +76,7 @@ class Runs:
             owner_id=owner_id or self._scope.actor,
             space_id=space_id or "",
             active_space_id=space_id,
-            cause_key=None if key is None else f"key:{self._scope.actor}:{key}",
+            cause_key=key_of(self._scope.actor, key),
             metadata=metadata or {},
         )
         return RunHandle(self, await self._write(start, given))
@@ -91,26 +92,48 @@ class Runs:
         return await self._read(queries.view, id)
 
     async def list(
-        self, *, agent: str | None = None, status: str | None = None, cursor: int | None = None, limit: int = 50
+        self,
+        *,
+        agent: str | None = None,
+        status: RunStatus | None = None,
+        parent: str | None = None,
+        space_id: str | None = None,
+        cursor: int | None = None,
+        limit: int = 50,
     ) -> Page:
-        return await self._read(queries.runs, agent=agent, status=status, below=cursor, limit=limit)
+        """The newest changed first."""
+        return await self._read(
+            queries.runs, agent=agent, status=status, parent=parent, space_id=space_id, below=cursor, limit=limit
+        )
 
     async def tree(self, id: str) -> Node:
         """The whole tree that a run is in."""
         return await self._read(queries.tree, id)
 
     async def messages(self, id: str, *, after: int = 0, limit: int = 200) -> "list[RunMessage]":
+        """Its monologue, in order, behind a position."""
         return await self._read(queries.messages, id, after=after, limit=limit)
 
+    async def openai_messages(self, id: str, *, after: int = 0, limit: int = 200) -> "list[JsonObject]":
+        """The same in the shape that OpenAI's protocol has for messages."""
+        return (await self._read(openai_messages, id, after=after, limit=limit)).messages
+
     async def calls(self, id: str) -> "list[ToolCall]":
+        """What it asked of tools, in order."""
         return await self._read(queries.calls, id)
+
+    async def thoughts(self, id: str, *, after: int = 0, limit: int = 200) -> "list[Thought]":
+        return await self._read(queries.thoughts, id, after=after, limit=limit)
+
+    async def checkpoints(self, id: str) -> "list[Checkpoint]":
+        return await self._read(queries.checkpoints, id)
 
     async def prompt(self, id: str, step: int) -> PastPrompt:
         """Exactly what the model was asked in a step."""
         return await self._read(prompt_of, id, step)
 
     def events(self, id: str, *, after: int | None = None) -> AsyncIterator[RunEvent]:
-        return watch(self._database, id, self._scope, after=after)
+        return Watch(self._database, id, self._scope, after=after).events()
 
     async def hear(self, id: str, text: str) -> RunMessage:
         """Say something to a run; a completed one goes on with it."""
@@ -121,7 +144,7 @@ class Runs:
         return await self._write(cancel_run, id, reason)
 
     async def waits(self, *, mine: bool = False, after: int = 0, limit: int = 50) -> "list[Wait]":
-        """The inbox: every question, approval and client's tool that waits."""
+        """The inbox: every question, approval and client's tool that waits, the oldest first."""
         return await self._read(queries.inbox, for_entity=self._scope.actor if mine else None, after=after, limit=limit)
 
     async def answer(self, wait_id: str, **given: Any) -> Run:
@@ -145,6 +168,11 @@ class Runs:
         return await self._database.read(unit, *args, scope=self._scope, **kwargs)
 
 
+def key_of(actor: str, key: str | None) -> str | None:
+    """What makes runs that somebody starts with the same key one run."""
+    return None if key is None else f"key:{actor}:{key}"
+
+
 async def answer_wait(tx: Transaction, wait_id: str, given: JsonObject) -> Run:
     """Answer whatever waits under this id; refused when the answer is not of its kind."""
     found = await tx.find(store.WAIT_BY_ID, id=wait_id)
@@ -162,13 +190,6 @@ async def answer_wait(tx: Transaction, wait_id: str, given: JsonObject) -> Run:
     return await waits.answer_wait(tx, wait_id, given)
 
 
-class Declared(NamedTuple):
-    """What a tenant's own definition became."""
-
-    record: AgentRecord
-    created: bool
-
-
 class Agents:
     """Definitions that are data, of one tenant. Those of the program's code are listed too, and stay the code's."""
 
@@ -176,25 +197,30 @@ class Agents:
         self._database = database
         self._scope = scope
 
-    async def put(self, definition: Definition) -> AgentRecord:
-        """Store a definition; its subscriptions hold from this moment on."""
-        return await self._database.write(put_agent, definition, scope=self._scope)
+    async def put(
+        self, definition: Definition | Mapping[str, Any], *, name: str | None = None, if_match: int | None = None
+    ) -> Declared:
+        """Store a definition, or a config that is read as one. Its subscriptions hold from this moment on."""
+        read, notices = read_definition(definition, name)
+        record = await self._database.write(put_agent, read, if_match=if_match, scope=self._scope)
+        return Declared(record, notices)
 
     async def get(self, name: str) -> AgentRecord:
+        """The definition in force."""
         return await self._database.read(agents.named, name, scope=self._scope)
 
     async def list(self, *, after: str = "", limit: int = 100) -> "list[AgentRecord]":
-        return await self._database.read(_listed, after, limit, scope=self._scope)
+        """Those that runs can be started with, by name."""
+        return await self._database.read(agents.listed, after=after, limit=limit, scope=self._scope)
 
+    async def versions(self, name: str, *, limit: int = 50) -> "list[AgentRecord]":
+        """Every version of a definition, newest first."""
+        return await self._database.read(versions_of, name, below=EVERYTHING, limit=limit, scope=self._scope)
 
-async def _listed(tx: Any, after: str, limit: int) -> list[AgentRecord]:
-    return await tx.find(agents.LISTED, after=after, tools=False, limit=limit)
+    async def tools(self, name: str) -> "list[ToolSpec]":
+        """What the agent may call, but for the tools that every agent has."""
+        return list(await self._database.read(tools_of, name, scope=self._scope))
 
-
-async def put_agent(tx: Transaction, definition: Definition) -> AgentRecord:
-    """A tenant's own definition, with its rules and its catalogue, in one unit."""
-    rules = subscription_rules(f"agent:{definition.name}", [definition])
-    record = await agents.put_agent(tx, definition, tx.actor)
-    await declare_rules(tx, f"agent:{definition.name}", rules)
-    await write_catalog(tx, definition)
-    return record
+    async def delete(self, name: str, *, if_match: int | None = None) -> None:
+        """Take a definition away; runs that have begun go on with it."""
+        await self._database.write(delete_agent, name, if_match=if_match, scope=self._scope)

@@ -1,8 +1,8 @@
 """Watching runs: everything that happens to a run and to those under it, in order, with the text of answers while it comes."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import Any, Literal
+from collections.abc import AsyncGenerator
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -16,7 +16,7 @@ from stigmergy.runs.endings import ended_topic
 from stigmergy.runs.model import ENDED, Run, RunMessage, ToolCall, Wait
 from stigmergy.runs.pieces import Piece, asking_topic, stream_topic
 
-EventKind = Literal["status", "message", "call", "result", "wait", "text", "withdrawn", "child"]
+EventKind = Literal["status", "message", "call", "result", "wait", "text", "withdrawn"]
 COLLECTIONS = ("runs", "run_messages", "run_tool_calls", "waits")
 POLL_SECONDS = 2.0
 
@@ -65,29 +65,62 @@ async def until_ended(database: Database, run_id: str, scope: Scope, timeout: fl
                 await listener.wait(POLL_SECONDS)
 
 
-async def watch(database: Database, run_id: str, scope: Scope, *, after: int | None = None) -> AsyncIterator[RunEvent]:
+class Watch:
     """What happens to a run and its children, from a position of the journal on (the run's beginning, if none is given), until
-    the run has ended."""
-    start, names = await database.read(_beginning, run_id, scope=scope)
-    tree = _Tree(run_id, names)
-    queue: asyncio.Queue[RunEvent | None] = asyncio.Queue(maxsize=1_000)
-    reading = asyncio.create_task(_read(database, scope, tree, start if after is None else after, queue))
-    listening: dict[str, asyncio.Task[None]] = {}
-    try:
-        while True:
-            for id in tree.agents.keys() - listening.keys():
-                listening[id] = asyncio.create_task(_hear(database, scope, id, queue))
-            event = await queue.get()
-            if event is None:
-                await reading  # says why, if it was an error
-                return
-            yield event
-            if event.kind == "status" and event.run_id == run_id and event.status in ENDED:
-                return
-    finally:
-        for task in (reading, *listening.values()):
-            task.cancel()
-        await asyncio.gather(reading, *listening.values(), return_exceptions=True)
+    the run has ended. `cursor` is the position up to which everything was told."""
+
+    def __init__(self, database: Database, run_id: str, scope: Scope, *, after: int | None = None) -> None:
+        self.cursor = after or 0
+        self._after = after
+        self._database = database
+        self._run_id = run_id
+        self._scope = scope
+        self._queue: asyncio.Queue[RunEvent | None] = asyncio.Queue(maxsize=1_000)
+
+    async def events(self) -> AsyncGenerator[RunEvent]:
+        beginning = await self._database.read(_beginning, self._run_id, scope=self._scope)
+        self.cursor = beginning.start if self._after is None else self._after
+        run = beginning.run
+        if run.status in ENDED and run.seq <= self.cursor:
+            # its end was told, or is older than the journal: nothing more will come
+            yield _status(run, run.seq)
+            return
+        tree = _Tree(self._run_id, beginning.agents)
+        reading = asyncio.create_task(self._read(tree))
+        listening: dict[str, asyncio.Task[None]] = {}
+        try:
+            while True:
+                for id in tree.agents.keys() - listening.keys():
+                    listening[id] = asyncio.create_task(_hear(self._database, self._scope, id, self._queue))
+                event = await self._queue.get()
+                if event is None:
+                    await reading  # says why, if it was an error
+                    return
+                if event.seq is not None:
+                    self.cursor = event.seq
+                yield event
+                if _is_end(event, run):
+                    return
+        finally:
+            for task in (reading, *listening.values()):
+                task.cancel()
+            await asyncio.gather(reading, *listening.values(), return_exceptions=True)
+
+    async def _read(self, tree: "_Tree") -> None:
+        try:
+            async for change in Follower(self._database, after=self.cursor, scope=self._scope, collections=COLLECTIONS):
+                if tree.holds(change) and (event := event_of(change, tree.agents)) is not None:
+                    await self._queue.put(event)
+                if self._queue.empty():  # all before it was told, or it is of no concern here
+                    self.cursor = max(self.cursor, change.seq)
+        except Exception:
+            await self._queue.put(None)  # then it is asked why
+            raise
+
+
+def _is_end(event: RunEvent, run: Run) -> bool:
+    """Whether the run, as it was when the watching began, is over with this. One that ended and went on is not."""
+    return event.kind == "status" and event.run_id == run.id and event.status in ENDED and (event.seq or 0) >= run.seq
 
 
 class _Tree:
@@ -106,8 +139,15 @@ class _Tree:
         return getattr(record, "run_id", None) in self.agents
 
 
-async def _beginning(tx: Snapshot, run_id: str) -> tuple[int, dict[str, str]]:
-    """The position before the run's first change that the journal still has, and the run with those under it."""
+class _Beginning(NamedTuple):
+    """The position before the run's first change that the journal still has, the run as it is, and it with those under it."""
+
+    start: int
+    run: Run
+    agents: dict[str, str]
+
+
+async def _beginning(tx: Snapshot, run_id: str) -> _Beginning:
     run = await store.the_run(tx, run_id)
     reach = await edges(tx)
     ((first,),) = await tx.rows(store.FIRST_CHANGE, run_id=run_id)
@@ -115,17 +155,7 @@ async def _beginning(tx: Snapshot, run_id: str) -> tuple[int, dict[str, str]]:
     for each in await tx.find(store.OF_TREE, root_id=run.root_id):
         if each.parent_run_id in names:
             names[each.id] = each.agent
-    return max((first or reach.last + 2) - 2, reach.oldest - 1), names
-
-
-async def _read(database: Database, scope: Scope, tree: _Tree, after: int, queue: "asyncio.Queue[RunEvent | None]") -> None:
-    try:
-        async for change in Follower(database, after=after, scope=scope, collections=COLLECTIONS):
-            if tree.holds(change) and (event := event_of(change, tree.agents)) is not None:
-                await queue.put(event)
-    finally:
-        if not queue.full():
-            queue.put_nowait(None)
+    return _Beginning(max((first or reach.last + 2) - 2, reach.oldest - 1), run, names)
 
 
 async def _hear(database: Database, scope: Scope, run_id: str, queue: "asyncio.Queue[RunEvent | None]") -> None:
@@ -149,18 +179,7 @@ def event_of(change: Change, agents: dict[str, str]) -> RunEvent | None:
         before = change.before
         if isinstance(before, Run) and before.status == record.status:
             return None
-        return RunEvent(
-            kind="status",
-            run_id=record.id,
-            agent=record.agent,
-            seq=change.seq,
-            status=record.status,
-            result=record.result,
-            error=record.error,
-            parent_run_id=record.parent_run_id,
-            tokens_used=record.tokens_used,
-            step=record.step,
-        )
+        return _status(record, change.seq)
     agent = agents.get(getattr(record, "run_id", ""), "")
     if isinstance(record, RunMessage):
         if record.role in ("system", "tool"):
@@ -188,6 +207,21 @@ def event_of(change: Change, agents: dict[str, str]) -> RunEvent | None:
             call_id=record.call_id,
         )
     return None
+
+
+def _status(run: Run, seq: int) -> RunEvent:
+    return RunEvent(
+        kind="status",
+        run_id=run.id,
+        agent=run.agent,
+        seq=seq,
+        status=run.status,
+        result=run.result,
+        error=run.error,
+        parent_run_id=run.parent_run_id,
+        tokens_used=run.tokens_used,
+        step=run.step,
+    )
 
 
 def _of_call(call: ToolCall, agent: str, change: Change) -> RunEvent:

@@ -217,4 +217,4 @@ class Worker:
 
 
 async def _definitions(tx: Snapshot) -> list[Definition]:
-    return [record.definition for record in await tx.find(agents.LISTED, after="", tools=True, limit=10_000)]
+    return [record.definition for record in await tx.find(agents.ALL, limit=10_000)]

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from stigmergy.breadcrumbs.audience import Reader
 from stigmergy.errors import NotFound
 from stigmergy.kernel.history import EVERYTHING
 from stigmergy.kernel.transaction import Snapshot
@@ -37,17 +38,40 @@ async def view(tx: Snapshot, id: str) -> RunView:
     return RunView(run, held, wait_state(waits))
 
 
+# Sees every run of its tenant, as a program does.
+ANYBODY = Reader("", everything=True)
+
+
 async def runs(
-    tx: Snapshot, *, agent: str | None = None, status: str | None = None, below: int | None = None, limit: int = 50
+    tx: Snapshot,
+    reader: Reader = ANYBODY,
+    *,
+    agent: str | None = None,
+    status: str | None = None,
+    parent: str | None = None,
+    space_id: str | None = None,
+    below: int | None = None,
+    limit: int = 50,
 ) -> Page:
-    """The newest changed first."""
-    under = EVERYTHING if below is None else below
-    if agent is not None:
-        found = await tx.find(store.OF_AGENT, agent=agent, status=status, below=under, limit=limit)
-    elif status is not None:
-        found = await tx.find(store.OF_STATUS, status=status, below=under, limit=limit)
-    else:
-        found = await tx.find(store.NEWEST_RUNS, below=under, limit=limit)
+    """The newest changed first, of those that the reader may see."""
+    query, place = store.NEWEST_RUNS, {}
+    if parent is not None:
+        query, place = store.OF_PARENT, {"parent": parent}
+    elif space_id is not None:
+        query, place = store.OF_SPACE, {"space_id": space_id}
+    elif agent is not None:
+        query = store.OF_AGENT
+    given: JsonObject = {
+        **place,
+        "agent": agent,
+        "status": status,
+        "below": EVERYTHING if below is None else below,
+        "limit": limit,
+        "entity": reader.entity,
+        "spaces": msgspec.json.encode(sorted(reader.spaces or ())).decode(),
+        "everything": reader.everything,
+    }
+    found = await tx.find(query, **given)
     return Page(found, found[-1].seq if len(found) == limit else None)
 
 
@@ -89,9 +113,14 @@ async def checkpoints(tx: Snapshot, id: str) -> list[Checkpoint]:
     return await tx.find(store.CHECKPOINTS_OF, run_id=id)
 
 
-async def inbox(tx: Snapshot, *, for_entity: str | None = None, after: int = 0, limit: int = 50) -> list[Wait]:
-    """Every question, approval and client's tool that waits: for somebody, or for all."""
-    return await tx.find(store.INBOX, for_entity=for_entity, after=after, limit=limit)
+async def inbox(
+    tx: Snapshot, reader: Reader = ANYBODY, *, for_entity: str | None = None, after: int = 0, limit: int = 50
+) -> list[Wait]:
+    """Every question, approval and client's tool that waits, the oldest first: for somebody, or for all. Who does not see
+    everything sees what is for them, and what the runs wait for that belong to them."""
+    return await tx.find(
+        store.INBOX, for_entity=for_entity, entity=reader.entity, everything=reader.everything, after=after, limit=limit
+    )
 
 
 async def task(tx: Snapshot, id: str) -> Task:

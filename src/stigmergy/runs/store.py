@@ -35,15 +35,17 @@ PARKED = Statement(
 FIRST_CHANGE = Statement("runs.first_change", f"SELECT min(seq) FROM run_messages WHERE {_MINE} AND pos = 1")
 OF_CAUSE = RUNS.query("of_cause", "WHERE tenant = :tenant AND cause_key = :cause_key")
 OF_TREE = RUNS.query("of_tree", "WHERE tenant = :tenant AND root_id = :root_id ORDER BY tenant, root_id, nesting, id")
-NEWEST_RUNS = RUNS.query("newest", "WHERE tenant = :tenant AND seq < :below ORDER BY tenant, seq DESC LIMIT :limit")
-OF_AGENT = RUNS.query(
-    "of_agent",
-    "WHERE tenant = :tenant AND agent = :agent AND (CAST(:status AS TEXT) IS NULL OR status = :status) AND seq < :below"
-    " ORDER BY seq DESC LIMIT :limit",
+# What a list is narrowed to, and what whoever asks may see. Each list is read from the index that leaves the fewest.
+_CHOSEN = """AND (CAST(:agent AS TEXT) IS NULL OR agent = :agent) AND (CAST(:status AS TEXT) IS NULL OR status = :status)
+  AND (CAST(:everything AS BOOLEAN) OR owner_id = :entity OR space_id IN (SELECT value FROM {each:spaces})) AND seq < :below"""
+NEWEST_RUNS = RUNS.query("newest", f"WHERE tenant = :tenant {_CHOSEN} ORDER BY tenant, seq DESC LIMIT :limit")
+OF_AGENT = RUNS.query("of_agent", f"WHERE tenant = :tenant AND agent = :agent {_CHOSEN} ORDER BY seq DESC LIMIT :limit")
+OF_PARENT = RUNS.query(
+    "of_parent",
+    f"""WHERE tenant = :tenant AND root_id = (SELECT root_id FROM runs WHERE tenant = :tenant AND id = :parent)
+        AND parent_run_id = :parent {_CHOSEN} ORDER BY seq DESC LIMIT :limit""",
 )
-OF_STATUS = RUNS.query(
-    "of_status", "WHERE tenant = :tenant AND status = :status AND seq < :below ORDER BY tenant, seq DESC LIMIT :limit"
-)
+OF_SPACE = RUNS.query("of_space", f"WHERE tenant = :tenant AND space_id = :space_id {_CHOSEN} ORDER BY seq DESC LIMIT :limit")
 _OUTSIDE = (
     "executor = 'external' AND (CAST(:status AS TEXT) IS NULL OR status = :status) AND seq < :below"
     " ORDER BY tenant, seq DESC LIMIT :limit"
@@ -96,7 +98,10 @@ WAIT_BY_ID = WAITS.query("by_id", "WHERE tenant = :tenant AND id = :id")
 INBOX = WAITS.query(
     "inbox",
     "WHERE tenant = :tenant AND status = 'open' AND kind <> 'child' AND seq > :after"
-    " AND (CAST(:for_entity AS TEXT) IS NULL OR for_entity = :for_entity) ORDER BY seq LIMIT :limit",
+    " AND (CAST(:for_entity AS TEXT) IS NULL OR for_entity = :for_entity)"
+    " AND (CAST(:everything AS BOOLEAN) OR for_entity = :entity OR EXISTS"
+    " (SELECT 1 FROM runs r WHERE r.tenant = waits.tenant AND r.id = waits.run_id AND r.owner_id = :entity))"
+    " ORDER BY seq LIMIT :limit",
 )
 
 TASK_OF_RUN = TASKS.query("of_run", "WHERE tenant = :tenant AND id = :task_id")

@@ -6,6 +6,7 @@ one sees the other. A durable timer ends it.
 """
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from stigmergy.errors import Conflict, NotFound
@@ -217,7 +218,7 @@ def wait_state(waits: Sequence[Wait]) -> JsonObject | None:
             }
             for wait in same
         ],
-        "startedAt": first.created_at,
+        "startedAt": _iso(first.created_at),
         "timeout": first.deadline - first.created_at,
         "replies": [
             {
@@ -225,9 +226,13 @@ def wait_state(waits: Sequence[Wait]) -> JsonObject | None:
                 "entityName": wait.party_name,
                 "text": (wait.answer or {}).get("text"),
                 "messageId": (wait.answer or {}).get("message_id"),
-                "timestamp": wait.answered_at,
+                "timestamp": _iso(wait.answered_at or wait.updated_at),
             }
             for wait in same
             if wait.status == "answered"
         ],
     }
+
+
+def _iso(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

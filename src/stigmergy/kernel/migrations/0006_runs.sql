@@ -84,6 +84,7 @@ CREATE INDEX runs_seq ON runs (tenant, seq);
 CREATE INDEX runs_owner ON runs (tenant, owner_id, created_at);
 CREATE INDEX runs_task ON runs (tenant, task_id) WHERE task_id IS NOT NULL;
 CREATE INDEX runs_root ON runs (tenant, root_id, nesting);
+CREATE INDEX runs_space ON runs (tenant, space_id);
 CREATE INDEX runs_agent ON runs (tenant, agent, status);
 CREATE UNIQUE INDEX runs_cause ON runs (tenant, cause_key) WHERE cause_key IS NOT NULL;
 
