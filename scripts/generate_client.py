@@ -24,6 +24,7 @@ WORDS = [
     (r"__aexit__", "__exit__"),
     (r"Stigmergy", "SyncStigmergy"),
     (r"Breadcrumbs", "SyncBreadcrumbs"),
+    (r"Spaces", "SyncSpaces"),
 ]
 HEADER = "# Made from ../_async/{name} by scripts/generate_client.py; `make fix` makes it again.\n"
 

@@ -255,7 +255,7 @@ async def test_a_program_outside_starts_an_agent_with_its_key(settings: Settings
         run = await mia.trigger("ada", made.text, "build it", idempotency_key="1")
         again = await mia.trigger("ada", made.text, "build it", idempotency_key="1")
         await settled(app, runs=1)
-        assert again.id == run.id
+        assert again.run_id == run.run_id
         (run,) = await runs_of(app, "ada")
         assert (run.cause.kind, run.active_space_id, run.result) == ("service", None, "did: build it")
 

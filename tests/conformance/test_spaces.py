@@ -1,6 +1,7 @@
 """Spaces: who is in, what is said, in which order, and what nobody may do."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -49,27 +50,29 @@ async def test_an_agent_is_called_as_its_definition_says(store: Database) -> Non
 async def test_who_is_no_member_is_told_that_there_is_no_such_space(store: Database) -> None:
     space = await talk(store)
     said_here = await store.write(say, "mia", space.id, "hello")
-    for question in (
+    questions: tuple[tuple[Any, ...], ...] = (
         (queries.space, "eve", space.id),
         (queries.members, "eve", space.id),
         (queries.messages, "eve", space.id),
-        (queries.message, "eve", said_here.id),
+        (queries.message, "eve", space.id, said_here.id),
         (queries.space, "mia", "nowhere"),
-    ):
+    )
+    for question in questions:
         with pytest.raises(NotFound):
-            await store.read(*question)
+            await store.read(question[0], *question[1:])
     before = len(await whole_journal(store))
-    for unit in (
+    units: tuple[tuple[Any, ...], ...] = (
         (say, "eve", space.id, "let me in"),
         (commands.add_member, "eve", space.id, "eve"),
         (commands.remove_member, "eve", space.id, "tom"),
-        (commands.edit, "eve", said_here.id, "I was here"),
+        (commands.edit, "eve", space.id, said_here.id, "I was here"),
         (say, "mia", "nowhere", "hello?"),
         (commands.mark_processed, "eve", space.id, said_here.id),
         (commands.add_member, "mia", space.id, "agent:nobody"),
-    ):
+    )
+    for unit in units:
         with pytest.raises(NotFound):
-            await store.write(*unit)
+            await store.write(unit[0], *unit[1:])
     assert len(await whole_journal(store)) == before
 
 
@@ -151,16 +154,16 @@ async def test_the_same_message_sent_again_is_one_message(store: Database) -> No
 async def test_an_edit_and_a_deletion_are_versions(store: Database) -> None:
     space = await talk(store)
     message = await store.write(say, "mia", space.id, "helo @tom")
-    edited = await store.write(commands.edit, "mia", message.id, "hello @designer", if_match=1)
+    edited = await store.write(commands.edit, "mia", space.id, message.id, "hello @designer", if_match=1)
     assert (edited.version, edited.pos, edited.mentions) == (2, 1, ["agent:designer"])
     with pytest.raises(VersionConflict):
-        await store.write(commands.edit, "mia", message.id, "hi", if_match=1)
+        await store.write(commands.edit, "mia", space.id, message.id, "hi", if_match=1)
     with pytest.raises(Conflict):
-        await store.write(commands.delete, "tom", message.id)
-    gone = await store.write(commands.delete, "mia", message.id)
+        await store.write(commands.delete, "tom", space.id, message.id)
+    gone = await store.write(commands.delete, "mia", space.id, message.id)
     assert (gone.deleted, gone.content, gone.pos) == (True, "", 1)
     with pytest.raises(NotFound):
-        await store.write(commands.edit, "mia", message.id, "again")
+        await store.write(commands.edit, "mia", space.id, message.id, "again")
     assert [each.content for each in await store.read(read_history, SpaceMessage, message.id)] == [
         "",
         "hello @designer",

@@ -59,20 +59,30 @@ async def connect(request: pytest.FixtureRequest) -> AsyncIterator[Callable[...,
 
 
 @pytest.fixture(params=["program", "asyncio", "blocking"])
-async def as_entity(request: pytest.FixtureRequest, app: App) -> AsyncIterator[AsEntity]:
-    """Breadcrumbs as an entity has them behind this door: `await as_entity("mia")`."""
+async def door(request: pytest.FixtureRequest, app: App) -> AsyncIterator[AsEntity]:
+    """A part as an entity has it behind this door: `await door("spaces", "mia")`."""
     async with AsyncExitStack() as stack:
         server = None if request.param == "program" else await stack.enter_async_context(LiveServer(app))
 
-        async def as_entity(entity: str, *grants: Grant) -> Any:
+        async def open_door(part: str, entity: str, *grants: Grant) -> Any:
             if server is None:
-                return app.breadcrumbs_of(entity)
+                return getattr(app, f"{part}_of")(entity)
             token = await server.token(entity, *grants)
             if request.param == "asyncio":
-                return (await stack.enter_async_context(Stigmergy(server.url, token, timeout=10))).breadcrumbs
-            return Threaded(stack.enter_context(SyncStigmergy(server.url, token, timeout=10)).breadcrumbs)
+                return getattr(await stack.enter_async_context(Stigmergy(server.url, token, timeout=10)), part)
+            return Threaded(getattr(stack.enter_context(SyncStigmergy(server.url, token, timeout=10)), part))
 
-        yield as_entity
+        yield open_door
+
+
+@pytest.fixture
+async def as_entity(door: AsEntity) -> AsEntity:
+    """Breadcrumbs as an entity has them behind this door: `await as_entity("mia")`."""
+
+    async def as_entity(entity: str, *grants: Grant) -> Any:
+        return await door("breadcrumbs", entity, *grants)
+
+    return as_entity
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import pytest
 
 from stigmergy.breadcrumbs.namespace import Breadcrumbs
 from stigmergy.client import Stigmergy, SyncStigmergy
+from stigmergy.spaces.namespace import Spaces
 from support.repository import ROOT
 
 GENERATOR = runpy.run_path(str(ROOT / "scripts" / "generate_client.py"))
@@ -29,3 +30,4 @@ def methods(of: Any) -> dict[str, list[tuple[str, Any, Any, Any]]]:
 def test_a_client_has_the_methods_of_a_program(kind: Any) -> None:
     client = kind("http://127.0.0.1:1")
     assert methods(type(client.breadcrumbs)) == methods(Breadcrumbs)
+    assert methods(type(client.spaces)) == methods(Spaces)

@@ -14,10 +14,10 @@ from stigmergy.api.space_shapes import (
     ClientIn,
     ClientOut,
     ClientsOut,
-    StartedOut,
     out,
 )
 from stigmergy.spaces import clients
+from stigmergy.spaces.service import Started, started
 
 Id = Annotated[str, PathParameter(description="A client's id.")]
 
@@ -49,11 +49,11 @@ class ClientRoutes(Controller):
         return ClientCallsOut([out(ClientCallOut, call) for call in found])
 
     @post("/{id:str}/results", status_code=200, summary="Answer one of these", operation_id="answer_client_call")
-    async def answer(self, request: AnyRequest, id: Id, data: JSONBody[ClientAnswerIn]) -> StartedOut:
+    async def answer(self, request: AnyRequest, id: Id, data: JSONBody[ClientAnswerIn]) -> Started:
         given = {"result": data.result, "error": data.error}
         me = claims_of(request).entity
         run = await write(request, clients.answer_call, me, id, data.run_id, data.call_id, **given)
-        return StartedOut(run.id, run.agent, run.status)
+        return started(run)
 
 
 # ---- for the description of the API ----

@@ -38,11 +38,18 @@ from stigmergy.kernel.transaction import Snapshot, Transaction
 from stigmergy.spaces import commands, keeping, queries
 from stigmergy.spaces.model import AGENT, Entity, Goal, GoalStatus, Memory, Plan
 
-Id = Annotated[str, PathParameter(description="An entity's id, such as `mia` or `agent:researcher`.")]
+Id = Annotated[str, PathParameter(description="An entity's id, such as `agent:researcher`; `me` is whoever asks.")]
+ME = "me"
 Key = Annotated[str, PathParameter(description="A memory's key.")]
 GoalId = Annotated[str, PathParameter(description="A goal's id.")]
 PlanId = Annotated[str, PathParameter(description="A plan's id.")]
 Status = Annotated[GoalStatus | Literal["any"], QueryParameter(description="Only those.")]
+
+
+def _asked(request: AnyRequest, id: str) -> tuple[Claims, str]:
+    """Who asks, and about whom."""
+    claims = claims_of(request)
+    return claims, claims.entity if id == ME else id
 
 
 class EntityRoutes(Controller):
@@ -56,66 +63,66 @@ class EntityRoutes(Controller):
 
     @get("/{id:str}", summary="One entity", operation_id="get_entity")
     async def one(self, request: AnyRequest, id: Id) -> EntityOut:
-        return out(EntityOut, await read(request, queries.entity, id))
+        return out(EntityOut, await read(request, queries.entity, _asked(request, id)[1]))
 
     @patch("/{id:str}", summary="Call it something else", operation_id="rename_entity")
     async def rename(self, request: AnyRequest, id: Id, data: JSONBody[EntityIn]) -> EntityOut:
-        return out(EntityOut, await write(request, _rename, claims_of(request), id, data.name))
+        return out(EntityOut, await write(request, _rename, *_asked(request, id), data.name))
 
     # ---- memories ----
 
     @get("/{id:str}/memories", summary="What it remembers", operation_id="list_memories")
     async def memories(self, request: AnyRequest, id: Id, limit: wire.Limit = 50) -> MemoriesOut:
-        found = await read(request, _own, claims_of(request), id, keeping.memories_of, limit)
+        found = await read(request, _own, *_asked(request, id), keeping.memories_of, limit)
         return MemoriesOut([out(MemoryOut, memory) for memory in found])
 
     @put("/{id:str}/memories/{key:str}", summary="Remember a value", operation_id="put_memory")
     async def remember(self, request: AnyRequest, id: Id, key: Key, data: JSONBody[MemoryIn]) -> MemoryOut:
-        made: Memory = await write(request, _own, claims_of(request), id, keeping.set_memory, key, data.value, data.importance)
+        made: Memory = await write(request, _own, *_asked(request, id), keeping.set_memory, key, data.value, data.importance)
         return out(MemoryOut, made)
 
     @delete("/{id:str}/memories/{key:str}", summary="Forget it", operation_id="delete_memory")
     async def forget(self, request: AnyRequest, id: Id, key: Key) -> None:
-        await write(request, _own, claims_of(request), id, keeping.delete_memory, key)
+        await write(request, _own, *_asked(request, id), keeping.delete_memory, key)
 
     # ---- goals ----
 
     @get("/{id:str}/goals", summary="What it wants", operation_id="list_goals")
     async def goals(self, request: AnyRequest, id: Id, status: Status = "any", limit: wire.Limit = 100) -> GoalsOut:
-        found = await read(request, _own, claims_of(request), id, keeping.goals_of, None if status == "any" else status, limit)
+        found = await read(request, _own, *_asked(request, id), keeping.goals_of, None if status == "any" else status, limit)
         return GoalsOut([out(GoalOut, goal) for goal in found])
 
     @post("/{id:str}/goals", summary="Set a goal", operation_id="create_goal")
     async def aim(self, request: AnyRequest, id: Id, data: JSONBody[GoalIn]) -> GoalOut:
-        made: Goal = await write(request, _own, claims_of(request), id, keeping.add_goal, data.text, data.priority)
+        made: Goal = await write(request, _own, *_asked(request, id), keeping.add_goal, data.text, data.priority)
         return out(GoalOut, made)
 
     @patch("/{id:str}/goals/{goal_id:str}", summary="Change a goal, or end it", operation_id="patch_goal")
     async def change_goal(self, request: AnyRequest, id: Id, goal_id: GoalId, data: JSONBody[GoalChangeIn]) -> GoalOut:
         fields = msgspec.structs.asdict(data)
-        return out(GoalOut, await write(request, _own, claims_of(request), id, keeping.change_goal, goal_id, **fields))
+        return out(GoalOut, await write(request, _own, *_asked(request, id), keeping.change_goal, goal_id, **fields))
 
     @delete("/{id:str}/goals/{goal_id:str}", summary="Take a goal away", operation_id="delete_goal")
     async def drop_goal(self, request: AnyRequest, id: Id, goal_id: GoalId) -> None:
-        await write(request, _own, claims_of(request), id, keeping.delete_goal, goal_id)
+        await write(request, _own, *_asked(request, id), keeping.delete_goal, goal_id)
 
     # ---- plans ----
 
     @get("/{id:str}/plans", summary="What an agent is to do, and when", operation_id="list_plans")
     async def plans(self, request: AnyRequest, id: Id) -> PlansOut:
-        return PlansOut([out(PlanOut, plan) for plan in await read(request, _plans, claims_of(request), id)])
+        return PlansOut([out(PlanOut, plan) for plan in await read(request, _plans, *_asked(request, id))])
 
     @post("/{id:str}/plans", summary="Have an agent do something at a time", operation_id="create_plan")
     async def plan(self, request: AnyRequest, id: Id, data: JSONBody[PlanIn]) -> PlanOut:
-        return out(PlanOut, await write(request, _plan, claims_of(request).entity, id, data))
+        return out(PlanOut, await write(request, _plan, *_asked(request, id), data))
 
     @patch("/{id:str}/plans/{plan_id:str}", summary="Change a plan, stop it or let it go on", operation_id="patch_plan")
     async def change_plan(self, request: AnyRequest, id: Id, plan_id: PlanId, data: JSONBody[PlanChangeIn]) -> PlanOut:
-        return out(PlanOut, await write(request, _change_plan, claims_of(request), id, plan_id, data))
+        return out(PlanOut, await write(request, _change_plan, *_asked(request, id), plan_id, data))
 
     @delete("/{id:str}/plans/{plan_id:str}", summary="Take a plan away", operation_id="delete_plan")
     async def drop_plan(self, request: AnyRequest, id: Id, plan_id: PlanId) -> None:
-        await write(request, _delete_plan, claims_of(request), id, plan_id)
+        await write(request, _delete_plan, *_asked(request, id), plan_id)
 
 
 # ---- whose it is ----
@@ -157,9 +164,9 @@ async def _plans(tx: Snapshot, claims: Claims, id: str) -> list[Plan]:
     return [plan for plan in await keeping.plans_of(tx, id) if _may(claims, plan)]
 
 
-async def _plan(tx: Transaction, me: str, id: str, data: PlanIn) -> Plan:
+async def _plan(tx: Transaction, claims: Claims, id: str, data: PlanIn) -> Plan:
     await _known(tx, id)
-    return await keeping.add_plan(tx, id, me, data.what, timing(data))
+    return await keeping.add_plan(tx, id, claims.entity, data.what, timing(data))
 
 
 async def _my_plan(tx: Transaction, claims: Claims, id: str, plan_id: str) -> None:

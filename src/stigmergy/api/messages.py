@@ -1,6 +1,6 @@
 """`/v1/spaces/{id}/messages`: what is said in a space, and what was changed or taken back of it."""
 
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from litestar import Controller, Response, delete, get, patch, post
 from litestar.params import JSONBody, PathParameter, QueryParameter
@@ -19,23 +19,14 @@ from stigmergy.api.space_shapes import (
     message_out,
     out,
 )
-from stigmergy.errors import Invalid, NotFound
-from stigmergy.kernel.transaction import Snapshot, Transaction
+from stigmergy.errors import Invalid
+from stigmergy.kernel.transaction import Transaction
 from stigmergy.spaces import commands, queries
-from stigmergy.spaces.model import SpaceMessage
 from stigmergy.spaces.queries import shown
 
 SpaceId = Annotated[str, PathParameter(description="A space's id.")]
 Id = Annotated[str, PathParameter(description="A message's id.")]
 After = Annotated[str | None, QueryParameter(description="Only what was said after the message with this `seq`, in order.")]
-
-
-class Place(NamedTuple):
-    """Whose request it is, and which message of which space it is about."""
-
-    me: str
-    space_id: str
-    id: str
 
 
 def answer(message: queries.Message, status: int = 200) -> Response[MessageOut]:
@@ -67,29 +58,29 @@ class MessageRoutes(Controller):
 
     @get("/{message_id:str}", summary="One message", operation_id="get_message")
     async def one(self, request: AnyRequest, id: SpaceId, message_id: Id) -> Response[MessageOut]:
-        return answer(await read(request, _get, Place(claims_of(request).entity, id, message_id)))
+        return answer(shown(await read(request, queries.message, claims_of(request).entity, id, message_id)))
 
     @get("/{message_id:str}/history", summary="Its versions, newest first", operation_id="get_message_history")
     async def history(self, request: AnyRequest, id: SpaceId, message_id: Id, limit: wire.Limit = 50) -> MessagePage:
-        found = await read(request, _history, Place(claims_of(request).entity, id, message_id), limit)
+        found = await read(request, queries.message_history, claims_of(request).entity, id, message_id, limit=limit)
         return MessagePage([message_out(shown(message)) for message in found], None)
 
     @get("/{message_id:str}/seen", summary="Who has read it", operation_id="get_message_seen")
     async def seen(self, request: AnyRequest, id: SpaceId, message_id: Id) -> MembersOut:
-        found = await read(request, _seen, Place(claims_of(request).entity, id, message_id))
+        found = await read(request, queries.seen_by, claims_of(request).entity, id, message_id)
         return MembersOut([out(MemberOut, member) for member in found])
 
     @patch("/{message_id:str}", summary="Say it differently; its author's to do", operation_id="edit_message")
     async def edit(
         self, request: AnyRequest, id: SpaceId, message_id: Id, data: JSONBody[EditIn], if_match: IfMatch = None
     ) -> Response[MessageOut]:
-        place = Place(claims_of(request).entity, id, message_id)
-        return answer(await write(request, _edit, place, data.content, wire.expected(if_match)))
+        me, version = claims_of(request).entity, wire.expected(if_match)
+        return answer(shown(await write(request, commands.edit, me, id, message_id, data.content, if_match=version)))
 
     @delete("/{message_id:str}", status_code=200, summary="Take it back; its author's to do", operation_id="delete_message")
     async def unsay(self, request: AnyRequest, id: SpaceId, message_id: Id, if_match: IfMatch = None) -> Response[MessageOut]:
-        place = Place(claims_of(request).entity, id, message_id)
-        return answer(await write(request, _unsay, place, wire.expected(if_match)))
+        me, version = claims_of(request).entity, wire.expected(if_match)
+        return answer(shown(await write(request, commands.delete, me, id, message_id, if_match=version)))
 
 
 # ---- units of work: a command, and its answer in the same transaction ----
@@ -100,36 +91,6 @@ async def _post(tx: Transaction, me: str, space_id: str, data: MessageIn, key: s
         return shown(await commands.post(tx, me, space_id, data.said()))
 
     return await once(tx, f"post_message:{space_id}", key, body, make, queries.Message)
-
-
-async def _edit(tx: Transaction, place: Place, content: str, if_match: int | None) -> queries.Message:
-    await _there(tx, place)
-    return shown(await commands.edit(tx, place.me, place.id, content, if_match=if_match))
-
-
-async def _unsay(tx: Transaction, place: Place, if_match: int | None) -> queries.Message:
-    await _there(tx, place)
-    return shown(await commands.delete(tx, place.me, place.id, if_match=if_match))
-
-
-async def _get(tx: Snapshot, place: Place) -> queries.Message:
-    return shown(await _there(tx, place))
-
-
-async def _history(tx: Snapshot, place: Place, limit: int) -> list[SpaceMessage]:
-    await _there(tx, place)
-    return await queries.message_history(tx, place.me, place.id, limit=limit)
-
-
-async def _seen(tx: Snapshot, place: Place) -> list[queries.MemberView]:
-    return await queries.seen_by(tx, place.me, await _there(tx, place))
-
-
-async def _there(tx: Snapshot, place: Place) -> SpaceMessage:
-    message = await queries.message(tx, place.me, place.id)
-    if message.space_id != place.space_id:
-        raise NotFound(f"no message {place.id} in this space")
-    return message
 
 
 # ---- for the description of the API ----

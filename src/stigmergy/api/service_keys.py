@@ -7,9 +7,10 @@ from litestar.params import JSONBody, PathParameter
 
 from stigmergy.api.auth import cause_of
 from stigmergy.api.requests import AnyRequest, IdempotencyKey, database_of, operators_only, read, write
-from stigmergy.api.space_shapes import KeyIn, KeyOut, KeysOut, NewKeyOut, StartedOut, TriggerAgentIn, out
+from stigmergy.api.space_shapes import KeyIn, KeyOut, KeysOut, NewKeyOut, TriggerAgentIn, out
 from stigmergy.kernel.transaction import Scope
 from stigmergy.spaces import service
+from stigmergy.spaces.service import Started, started
 
 Name = Annotated[str, PathParameter(description="An agent's name.")]
 KeyId = Annotated[str, PathParameter(description="A key's id.")]
@@ -48,18 +49,18 @@ async def trigger_agent(
     name: Name,
     data: JSONBody[TriggerAgentIn],
     key: IdempotencyKey = None,
-) -> Response[StartedOut]:
+) -> Response[Started]:
     presented = service.parse_key(request.headers.get("authorization", "").removeprefix("Bearer ").strip())
     scope = Scope(presented.tenant, f"service:{presented.id}", *cause_of(request))
     run = await database_of(request).write(
         service.trigger, name, presented, data.instruction, metadata=data.metadata, idempotency_key=key, scope=scope
     )
-    return Response(StartedOut(run.id, run.agent, run.status), status_code=202)
+    return Response(started(run), status_code=202)
 
 
 # ---- for the description of the API ----
 
-SHAPES: tuple[Any, ...] = (KeyIn, KeyOut, KeysOut, NewKeyOut, TriggerAgentIn, StartedOut)
+SHAPES: tuple[Any, ...] = (KeyIn, KeyOut, KeysOut, NewKeyOut, TriggerAgentIn, Started)
 MORE: dict[str, tuple[int, ...]] = {"create_key": (404,), "revoke_key": (404,), "trigger_agent": (404, 409)}
 EXAMPLES: dict[str, Any] = {
     "create_key": {"note": "the nightly job"},

@@ -378,11 +378,3 @@ class TriggerAgentIn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     instruction: str
     metadata: JsonObject | None = None
-
-
-class StartedOut(msgspec.Struct):
-    """The run that was started."""
-
-    run_id: str
-    agent: str
-    status: str

@@ -25,6 +25,7 @@ from stigmergy.kernel.transaction import Transaction
 from stigmergy.spaces import commands, queries
 from stigmergy.spaces.following import say_typing
 from stigmergy.spaces.model import Space
+from stigmergy.spaces.namespace import add_shown, mark_read
 
 Id = Annotated[str, PathParameter(description="A space's id.")]
 EntityId = Annotated[str, PathParameter(description="An entity's id, such as `mia` or `agent:researcher`.")]
@@ -71,7 +72,7 @@ class SpaceRoutes(Controller):
 
     @put("/{id:str}/members/{entity_id:str}", summary="Let somebody in", operation_id="add_member")
     async def add(self, request: AnyRequest, id: Id, entity_id: EntityId) -> MemberOut:
-        return out(MemberOut, await write(request, _add, _me(request), id, entity_id))
+        return out(MemberOut, await write(request, add_shown, _me(request), id, entity_id))
 
     @delete("/{id:str}/members/{entity_id:str}", summary="Let somebody go, or leave", operation_id="remove_member")
     async def let_go(self, request: AnyRequest, id: Id, entity_id: EntityId) -> None:
@@ -79,7 +80,7 @@ class SpaceRoutes(Controller):
 
     @post("/{id:str}/read", status_code=200, summary="Say how far one has read", operation_id="mark_read")
     async def mark_read(self, request: AnyRequest, id: Id, data: JSONBody[ReadIn]) -> MemberOut:
-        return out(MemberOut, await write(request, _read, _me(request), id, data.message_id))
+        return out(MemberOut, await write(request, mark_read, _me(request), id, data.message_id))
 
     @post("/{id:str}/typing", status_code=204, summary="Say that one is writing, or no more", operation_id="say_typing")
     async def typing(self, request: AnyRequest, id: Id, data: JSONBody[TypingIn]) -> None:
@@ -103,16 +104,6 @@ async def _create(tx: Transaction, me: str, data: SpaceIn, key: str | None, body
         )
 
     return await once(tx, "create_space", key, body, make, Space)
-
-
-async def _add(tx: Transaction, me: str, id: str, entity_id: str) -> queries.MemberView:
-    await commands.add_member(tx, me, id, entity_id)
-    return await queries.member(tx, me, id, entity_id)
-
-
-async def _read(tx: Transaction, me: str, id: str, message_id: str) -> queries.MemberView:
-    await commands.mark_processed(tx, me, id, message_id)
-    return await queries.member(tx, me, id, me)
 
 
 # ---- for the description of the API ----

@@ -18,6 +18,7 @@ class Call(NamedTuple):
     if_match: int | None = None
     key: str | None = None
     is_read: bool = False
+    token: str | None = None
 
     @property
     def may_repeat(self) -> bool:
@@ -27,6 +28,8 @@ class Call(NamedTuple):
     @property
     def headers(self) -> dict[str, str]:
         headers: dict[str, str] = {}
+        if self.token is not None:
+            headers["Authorization"] = f"Bearer {self.token}"
         if self.body is not None:
             headers["Content-Type"] = "application/json"
         if self.if_match is not None:
@@ -52,13 +55,26 @@ def read(path: str, params: Mapping[str, str | int | None] | None = None) -> Cal
 
 def breadcrumb_path(id: str, *rest: str) -> str:
     """The address of a breadcrumb. What cannot stand in one names no breadcrumb."""
-    return "/".join(("/v1/breadcrumbs", quote(an_id(id), safe=""), *rest))
+    return path_of("/v1/breadcrumbs", an_id(id), *rest)
 
 
-def an_id(id: str) -> str:
+def space_path(id: str, *rest: str) -> str:
+    return path_of("/v1/spaces", *(an_id(part, "space") for part in (id, *rest)))
+
+
+def entity_path(id: str | None, *rest: str) -> str:
+    """Without an id it is that of whoever asks."""
+    return path_of("/v1/entities", *(an_id(part, "entity") for part in (id or "me", *rest)))
+
+
+def path_of(front: str, *parts: str) -> str:
+    return "/".join((front, *(quote(part, safe="") for part in parts)))
+
+
+def an_id(id: str, what: str = "breadcrumb") -> str:
     """An id as it is. What can be none is not asked for."""
     if id in ("", ".", "..") or "/" in id or "\0" in id:
-        raise NotFound(f"no breadcrumb {id}")
+        raise NotFound(f"no {what} {id}")
     return id
 
 

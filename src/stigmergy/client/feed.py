@@ -5,18 +5,21 @@ The parts of a block are read as server-sent events have them, but for one thing
 
 import logging
 import random
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Generic, NamedTuple, TypeVar
 
 import httpx
 import msgspec
 
-from stigmergy.breadcrumbs.events import Event
 from stigmergy.client import wire
 from stigmergy.client.attempts import LONGEST_SECONDS, Attempts, backoff
 from stigmergy.client.calls import Call
 from stigmergy.client.problems import PASSING, lost, problem
 from stigmergy.errors import CursorExpired, StigmergyError
+
+T = TypeVar("T")
+# The event of a frame, by its name and its data; None for a kind that we do not know.
+Decode = Callable[[str, bytes], T | None]
 
 log = logging.getLogger(__name__)
 
@@ -73,13 +76,14 @@ class _Reset(msgspec.Struct):
     oldest: int
 
 
-class Following:
+class Following(Generic[T]):
     """`connected`, then `read` for all that comes; `ended`, `failed` or `refused` give the seconds until the next connection.
 
     Until the first connection stands it is given up like any call. From then on it comes back as often as it must.
     """
 
-    def __init__(self, call: Call, url: str, after: int | None) -> None:
+    def __init__(self, call: Call, url: str, after: int | None, decode: Decode[T]) -> None:
+        self._decode = decode
         self._call = call
         self._url = url
         self._cursor = None if after is None else str(after)
@@ -97,7 +101,7 @@ class Following:
         self._frames = Frames()
         self._first = None
 
-    def read(self, chunk: bytes) -> Iterator[Event]:
+    def read(self, chunk: bytes) -> Iterator[T]:
         self._failures = 0
         for frame in self._frames.cut(chunk):
             if frame.retry is not None:
@@ -107,7 +111,7 @@ class Following:
                 raise CursorExpired(f"the journal no longer has what follows {self._cursor}; it starts at {oldest}", oldest)
             if frame.id is not None:
                 self._cursor = frame.id
-            event = wire.event(frame.event, frame.data)
+            event = self._decode(frame.event, frame.data)
             if event is not None:
                 yield event
 

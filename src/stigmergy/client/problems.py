@@ -29,6 +29,8 @@ def problem(answer: httpx.Response) -> StigmergyError:
     except msgspec.DecodeError:
         return _unsaid(answer)
     known = BY_CODE.get(said.code)
+    if known is not None and issubclass(known, Invalid):
+        return known(said.detail, said.where)
     if known is not None:
         return known(said.detail)
     if said.code == Invalid.code or said.status in REFUSED:

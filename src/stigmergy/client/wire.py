@@ -18,7 +18,9 @@ T = TypeVar("T")
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECOND = timedelta(milliseconds=1)
-TIMES = ("created_at", "updated_at", "expires_at")
+TIMES = frozenset(
+    {"created_at", "updated_at", "expires_at", "joined_at", "next_at", "last_at", "revoked_at", "deadline"},
+)
 KINDS: dict[str, Kind] = {
     "breadcrumb.created": "create",
     "breadcrumb.updated": "update",
@@ -71,44 +73,44 @@ def schema_body(schema: Schema) -> JsonObject:
 
 
 def view(fields: Any) -> View:
-    return _converted(fields, View)
+    return converted(fields, View)
 
 
 def views(items: Any) -> list[View]:
-    return [view(each) for each in _converted(items, list[JsonObject])]
+    return [view(each) for each in converted(items, list[JsonObject])]
 
 
 def searched(answer: Any) -> Searched:
-    fields = _converted(answer, JsonObject)
+    fields = converted(answer, JsonObject)
     items = [
-        Found(_converted(each.get("score"), float), view(each.get("breadcrumb")))
-        for each in _converted(fields.get("items"), list[JsonObject])
+        Found(converted(each.get("score"), float), view(each.get("breadcrumb")))
+        for each in converted(fields.get("items"), list[JsonObject])
     ]
-    return Searched(items, _converted(fields.get("stale"), int), _converted(fields.get("cut"), bool))
+    return Searched(items, converted(fields.get("stale"), int), converted(fields.get("cut"), bool))
 
 
 def listed(page: Any) -> Listed:
-    fields = _converted(page, JsonObject)
+    fields = converted(page, JsonObject)
     cursor = fields.get("cursor")
-    return Listed(views(fields.get("items")), None if cursor is None else _converted(cursor, int, strict=False))
+    return Listed(views(fields.get("items")), None if cursor is None else converted(cursor, int, strict=False))
 
 
 def schema(fields: Any) -> Schema:
-    return _converted(fields, Schema)
+    return converted(fields, Schema)
 
 
 def schemas(page: Any) -> list[Schema]:
-    return [schema(each) for each in _converted(_converted(page, JsonObject).get("items"), list[JsonObject])]
+    return [schema(each) for each in converted(converted(page, JsonObject).get("items"), list[JsonObject])]
 
 
 def assembly(fields: Any) -> Assembly:
-    return _converted(fields, Assembly)
+    return converted(fields, Assembly)
 
 
 def event(name: str, data: bytes) -> Event | None:
     """The event of a frame; None for a kind that we do not know."""
     kind = KINDS.get(name)
-    return None if kind is None else _converted(decoded(data, JsonObject) | {"event": kind}, Event)
+    return None if kind is None else converted(decoded(data, JsonObject) | {"event": kind}, Event)
 
 
 def body(text: bytes) -> Any:
@@ -123,7 +125,7 @@ def decoded(text: bytes, kind: type[T]) -> T:
         raise _foreign(error) from error
 
 
-def _converted(value: Any, kind: type[T], *, strict: bool = True) -> T:
+def converted(value: Any, kind: type[T], *, strict: bool = True) -> T:
     try:
         if isinstance(value, dict):
             fields = cast(JsonObject, value)

@@ -4,7 +4,9 @@ A client says which tools it has, and that it is still there; one that was silen
 in the inbox, for as long as the run waits: a client that comes back finds it.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from stigmergy.errors import Conflict, Invalid, NotFound
 from stigmergy.kernel.timers import Timer, cancel_timer, set_timer
@@ -25,7 +27,7 @@ OPEN_FOR = WAITS.query(
 )
 
 
-class ClientCall(NamedTuple):
+class ClientCall(msgspec.Struct, frozen=True):
     """A call that waits for a client. It is answered by the client, or as any answer to a run's tool."""
 
     run_id: str

@@ -99,7 +99,10 @@ async def create_space(
     if made is None:
         raise AlreadyExists(f"there is a space {id} already")
     await lock_space(tx, made.id)
-    for entity_id in dict.fromkeys((owner_id, *members)):
+    everybody = list(dict.fromkeys((owner_id, *members)))
+    if len(everybody) > MOST_MEMBERS:
+        raise Invalid(f"a space has at most {MOST_MEMBERS:,} members", "members")
+    for entity_id in everybody:
         await _add(tx, made.id, entity_id, 0)
     await mark_roster(tx, made.id)
     return made
@@ -268,18 +271,18 @@ async def tell(
     )
 
 
-async def edit(tx: Transaction, by: str, id: str, content: str, *, if_match: int | None = None) -> SpaceMessage:
+async def edit(tx: Transaction, by: str, space_id: str, id: str, content: str, *, if_match: int | None = None) -> SpaceMessage:
     """Say it differently. The earlier words stay in its history; an edit starts no run."""
-    message, roster = await _mine(tx, by, id, if_match)
+    message, roster = await _mine(tx, by, space_id, id, if_match)
     content = check_content(content, message.parts)
     if content == message.content:
         return message
     return await tx.update(message, content=content, mentions=find_mentions(content, roster))
 
 
-async def delete(tx: Transaction, by: str, id: str, *, if_match: int | None = None) -> SpaceMessage:
+async def delete(tx: Transaction, by: str, space_id: str, id: str, *, if_match: int | None = None) -> SpaceMessage:
     """Take back what one said. Its number stays, and that it was taken back; the words are in the history alone."""
-    message, _ = await _mine(tx, by, id, if_match)
+    message, _ = await _mine(tx, by, space_id, id, if_match)
     return await tx.update(message, content="", parts=None, metadata=None, mentions=[], wakes=[], deleted=True)
 
 
@@ -330,14 +333,11 @@ async def _replied_to(tx: Transaction, space_id: str, id: str | None) -> str | N
     return id
 
 
-async def _mine(tx: Transaction, by: str, id: str, if_match: int | None) -> tuple[SpaceMessage, Roster]:
-    seen = await tx.get(SpaceMessage, id)
-    if seen is None:
-        raise NotFound(f"no message {id}")
-    _, roster = await locked(tx, by, seen.space_id)
+async def _mine(tx: Transaction, by: str, space_id: str, id: str, if_match: int | None) -> tuple[SpaceMessage, Roster]:
+    _, roster = await locked(tx, by, space_id)
     message = await tx.lock(SpaceMessage, id)
-    if message is None or message.deleted:
-        raise NotFound(f"no message {id}, or it was deleted")
+    if message is None or message.space_id != space_id or message.deleted:
+        raise NotFound(f"no message {id} in this space, or it was deleted")
     if message.author != by:
         raise Conflict(f"message {id} is its author's to change")
     if if_match is not None and message.version != if_match:

@@ -125,13 +125,13 @@ class Plan(Record, frozen=True, kw_only=True):
 
 
 class ServiceKey(Record, frozen=True, kw_only=True):
-    """With this a program outside starts one agent. `digest` is the hash of what it was given."""
+    """With this a program outside starts one agent. `digest` is the hash of what it was given; it is shown to nobody."""
 
     id: str
     agent: str
     owner_id: str
     note: str = ""
-    digest: str
+    digest: str = ""
     revoked_at: int | None = None
 
 

@@ -4,15 +4,16 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 from stigmergy.kernel.database import Database
-from stigmergy.kernel.transaction import Scope, Snapshot, Transaction
-from stigmergy.runs.model import Part, Run
-from stigmergy.spaces import commands, keeping, queries, service
+from stigmergy.kernel.transaction import Scope, Transaction
+from stigmergy.runs.model import Part
+from stigmergy.spaces import clients, commands, keeping, queries, service
+from stigmergy.spaces.clients import ClientCall
 from stigmergy.spaces.commands import Said
-from stigmergy.spaces.following import Event, Following
+from stigmergy.spaces.following import Event, Following, say_typing
 from stigmergy.spaces.keeping import Timing
-from stigmergy.spaces.model import Entity, Goal, GoalStatus, JsonObject, Memory, Plan, ServiceKey, Space
+from stigmergy.spaces.model import Client, Entity, Goal, GoalStatus, JsonObject, Memory, Plan, ServiceKey, Space
 from stigmergy.spaces.queries import MemberView, Message, shown
-from stigmergy.spaces.service import NewKey
+from stigmergy.spaces.service import NewKey, Started, started
 
 
 class Spaces:
@@ -55,15 +56,11 @@ class Spaces:
 
     async def add(self, id: str, entity_id: str) -> MemberView:
         """Let somebody in."""
-        return await self._write(_add, self._me, id, entity_id)
+        return await self._write(add_shown, self._me, id, entity_id)
 
     async def remove(self, id: str, entity_id: str) -> None:
         """Let somebody go, or leave."""
         await self._write(commands.remove_member, self._me, id, entity_id)
-
-    async def rename(self, name: str, entity_id: str | None = None) -> Entity:
-        """How one is called, in every space."""
-        return await self._write(_rename, entity_id or self._me, name)
 
     # ---- messages ----
 
@@ -90,28 +87,50 @@ class Spaces:
         found = await self._read(queries.messages, self._me, space_id, after=after, limit=limit, **below)
         return [shown(message) for message in (found if after is not None else reversed(found))]
 
-    async def message(self, id: str) -> Message:
-        return shown(await self._read(queries.message, self._me, id))
+    async def message(self, space_id: str, message_id: str) -> Message:
+        return shown(await self._read(queries.message, self._me, space_id, message_id))
 
-    async def history(self, message_id: str, *, limit: int = 50) -> list[Message]:
+    async def history(self, space_id: str, message_id: str, *, limit: int = 50) -> list[Message]:
         """Every version of a message, newest first."""
-        return [shown(each) for each in await self._read(queries.message_history, self._me, message_id, limit=limit)]
+        found = await self._read(queries.message_history, self._me, space_id, message_id, limit=limit)
+        return [shown(each) for each in found]
 
-    async def edit(self, message_id: str, content: str, *, if_match: int | None = None) -> Message:
-        return shown(await self._write(commands.edit, self._me, message_id, content, if_match=if_match))
+    async def edit(self, space_id: str, message_id: str, content: str, *, if_match: int | None = None) -> Message:
+        return shown(await self._write(commands.edit, self._me, space_id, message_id, content, if_match=if_match))
 
-    async def unsay(self, message_id: str, *, if_match: int | None = None) -> Message:
+    async def unsay(self, space_id: str, message_id: str, *, if_match: int | None = None) -> Message:
         """Take back what one said."""
-        return shown(await self._write(commands.delete, self._me, message_id, if_match=if_match))
+        return shown(await self._write(commands.delete, self._me, space_id, message_id, if_match=if_match))
 
-    async def processed(self, space_id: str, message_id: str) -> None:
+    async def processed(self, space_id: str, message_id: str) -> MemberView:
         """Say that one has dealt with everything up to this message."""
-        await self._write(commands.mark_processed, self._me, space_id, message_id)
+        return await self._write(mark_read, self._me, space_id, message_id)
+
+    async def seen(self, space_id: str, message_id: str) -> list[MemberView]:
+        """Who has dealt with a message."""
+        return await self._read(queries.seen_by, self._me, space_id, message_id)
+
+    async def typing(self, space_id: str, *, active: bool = True) -> None:
+        """Say that one is writing, or no more. It may be lost, and is kept nowhere."""
+        await self._read(queries.space, self._me, space_id)
+        say_typing(self._database.bus, self._scope.tenant, space_id, self._me, active=active)
 
     def follow(self, space_id: str, *, after: int | None = None, text: bool = False) -> AsyncIterator[Event]:
         """Everything that happens there, in order; from now on, or after a position. With `text` also what agents write, while
         they write it."""
         return Following(self._database, self._me, space_id, self._scope, text=text).events(after)
+
+    # ---- entities ----
+
+    async def entities(self, *, after: str = "", limit: int = 50) -> list[Entity]:
+        return await self._read(queries.entities, after=after, limit=limit)
+
+    async def entity(self, entity_id: str | None = None) -> Entity:
+        return await self._read(queries.entity, entity_id or self._me)
+
+    async def rename(self, name: str, entity_id: str | None = None) -> Entity:
+        """How one is called, in every space."""
+        return await self._write(_rename, entity_id or self._me, name)
 
     # ---- what entities keep ----
 
@@ -133,6 +152,9 @@ class Spaces:
     async def goals(self, *, status: GoalStatus | None = None, entity_id: str | None = None) -> list[Goal]:
         return await self._read(keeping.goals_of, entity_id or self._me, status)
 
+    async def delete_goal(self, id: str, *, entity_id: str | None = None) -> None:
+        await self._write(keeping.delete_goal, entity_id or self._me, id)
+
     async def plan(
         self,
         entity_id: str,
@@ -150,11 +172,49 @@ class Spaces:
     async def plans(self, entity_id: str) -> list[Plan]:
         return await self._read(keeping.plans_of, entity_id)
 
-    async def change_plan(self, entity_id: str, id: str, **fields: Any) -> Plan:
-        return await self._write(keeping.change_plan, entity_id, id, **fields)
+    async def change_plan(
+        self,
+        entity_id: str,
+        id: str,
+        *,
+        what: str | None = None,
+        enabled: bool | None = None,
+        at: str | None = None,
+        after_ms: int | None = None,
+        cron: str | None = None,
+        time_zone: str = "UTC",
+    ) -> Plan:
+        """Say another thing or another time; stop a plan, and let it go on."""
+        timing = Timing(at=at, after_ms=after_ms, cron=cron, time_zone=time_zone) if at or after_ms or cron else None
+        return await self._write(keeping.change_plan, entity_id, id, what=what, enabled=enabled, timing=timing)
 
     async def delete_plan(self, entity_id: str, id: str) -> None:
         await self._write(keeping.delete_plan, entity_id, id)
+
+    # ---- user interfaces that answer client tools ----
+
+    async def connect(self, name: str = "", *, tools: Iterable[str] = ()) -> Client:
+        """A client that answers these tools for one; none named are all. It is to `stay` within two minutes, again and again."""
+        return await self._write(clients.connect, self._me, name, list(tools))
+
+    async def stay(self, client_id: str) -> Client:
+        return await self._write(clients.stay, self._me, client_id)
+
+    async def disconnect(self, client_id: str) -> None:
+        await self._write(clients.disconnect, self._me, client_id)
+
+    async def clients(self) -> list[Client]:
+        return await self._read(clients.clients_of, self._me)
+
+    async def calls(self, client_id: str) -> list[ClientCall]:
+        """The calls that wait for this client, the oldest first."""
+        return await self._read(clients.calls_for, self._me, client_id)
+
+    async def answer_call(
+        self, client_id: str, run_id: str, call_id: str, result: Any = None, *, error: str | None = None
+    ) -> Started:
+        given = {"result": result, "error": error}
+        return started(await self._write(clients.answer_call, self._me, client_id, run_id, call_id, **given))
 
     # ---- programs outside ----
 
@@ -168,13 +228,22 @@ class Spaces:
     async def revoke_key(self, agent: str, id: str) -> ServiceKey:
         return await self._write(service.revoke_key, agent, id)
 
-    async def trigger(self, agent: str, key: str, instruction: str, *, idempotency_key: str | None = None) -> Run:
+    async def trigger(
+        self,
+        agent: str,
+        key: str,
+        instruction: str,
+        *,
+        metadata: JsonObject | None = None,
+        idempotency_key: str | None = None,
+    ) -> Started:
         """What a program outside does with its key."""
         presented = service.parse_key(key)
         scope = Scope(presented.tenant, f"service:{presented.id}")
-        return await self._database.write(
-            service.trigger, agent, presented, instruction, idempotency_key=idempotency_key, scope=scope
+        run = await self._database.write(
+            service.trigger, agent, presented, instruction, metadata=metadata, idempotency_key=idempotency_key, scope=scope
         )
+        return started(run)
 
     async def _write(self, unit: Any, *args: Any, **kwargs: Any) -> Any:
         return await self._database.write(unit, *args, scope=self._scope, **kwargs)
@@ -183,13 +252,14 @@ class Spaces:
         return await self._database.read(unit, *args, scope=self._scope, **kwargs)
 
 
-async def _add(tx: Transaction, me: str, space_id: str, entity_id: str) -> MemberView:
+async def add_shown(tx: Transaction, me: str, space_id: str, entity_id: str) -> MemberView:
     await commands.add_member(tx, me, space_id, entity_id)
-    return await _member(tx, me, space_id, entity_id)
-
-
-async def _member(tx: Snapshot, me: str, space_id: str, entity_id: str) -> MemberView:
     return await queries.member(tx, me, space_id, entity_id)
+
+
+async def mark_read(tx: Transaction, me: str, space_id: str, message_id: str) -> MemberView:
+    await commands.mark_processed(tx, me, space_id, message_id)
+    return await queries.member(tx, me, space_id, me)
 
 
 async def _rename(tx: Transaction, entity_id: str, name: str) -> Entity:

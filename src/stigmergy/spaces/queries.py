@@ -115,23 +115,24 @@ def _member_view(membership: Membership, type: str, name: str) -> MemberView:
     )
 
 
-async def seen_by(tx: Snapshot, reader: str, said: SpaceMessage) -> list[MemberView]:
+async def seen_by(tx: Snapshot, reader: str, space_id: str, id: str) -> list[MemberView]:
     """Those who have dealt with a message: whose cursor is at it or beyond. Its author knows it."""
-    found = await members(tx, reader, said.space_id)
+    said = await message(tx, reader, space_id, id)
+    found = await members(tx, reader, space_id)
     return [each for each in found if each.last_processed_seq >= said.pos or each.entity_id == said.author]
 
 
-async def message(tx: Snapshot, reader: str, id: str) -> SpaceMessage:
+async def message(tx: Snapshot, reader: str, space_id: str, id: str) -> SpaceMessage:
+    await roster(tx, reader, space_id)
     found = await tx.get(SpaceMessage, id)
-    if found is None:
-        raise NotFound(f"no message {id}")
-    await roster(tx, reader, found.space_id)
+    if found is None or found.space_id != space_id:
+        raise NotFound(f"no message {id} in this space")
     return found
 
 
-async def message_history(tx: Snapshot, reader: str, id: str, *, limit: int = 50) -> list[SpaceMessage]:
+async def message_history(tx: Snapshot, reader: str, space_id: str, id: str, *, limit: int = 50) -> list[SpaceMessage]:
     """Its versions, newest first."""
-    await message(tx, reader, id)
+    await message(tx, reader, space_id, id)
     return await read_history(tx, SpaceMessage, id, limit=limit)
 
 

@@ -8,6 +8,8 @@ import hmac
 import secrets
 from typing import NamedTuple
 
+import msgspec
+
 from stigmergy.access.model import Unauthorized
 from stigmergy.agents.store import named
 from stigmergy.errors import Invalid, NotFound
@@ -22,6 +24,18 @@ from stigmergy.spaces.store import KEYS_OF
 
 PREFIX = "stk"
 LONGEST_INSTRUCTION = 100_000
+
+
+class Started(msgspec.Struct, frozen=True):
+    """A run that goes on, now that somebody set it off or answered it."""
+
+    run_id: str
+    agent: str
+    status: str
+
+
+def started(run: Run) -> Started:
+    return Started(run.id, run.agent, run.status)
 
 
 class NewKey(NamedTuple):
@@ -40,18 +54,22 @@ async def create_key(tx: Transaction, agent: str, secret: str, *, note: str = ""
     await named(tx, agent)
     check_plain_text(note, "note", 200, empty=True)
     key = await tx.insert(ServiceKey(id=tx.new_id(), agent=agent, owner_id=tx.actor, note=note, digest=_digest(secret)))
-    return NewKey(key, f"{PREFIX}.{tx.tenant}.{key.id}.{secret}")
+    return NewKey(_shown(key), f"{PREFIX}.{tx.tenant}.{key.id}.{secret}")
 
 
 async def revoke_key(tx: Transaction, agent: str, id: str) -> ServiceKey:
     key = await tx.lock(ServiceKey, id)
     if key is None or key.agent != agent:
         raise NotFound(f"no key {id} of {agent}")
-    return key if key.revoked_at is not None else await tx.update(key, revoked_at=tx.now)
+    return _shown(key if key.revoked_at is not None else await tx.update(key, revoked_at=tx.now))
 
 
 async def keys_of(tx: Snapshot, agent: str) -> list[ServiceKey]:
-    return await tx.find(KEYS_OF, agent=agent)
+    return [_shown(key) for key in await tx.find(KEYS_OF, agent=agent)]
+
+
+def _shown(key: ServiceKey) -> ServiceKey:
+    return msgspec.structs.replace(key, digest="")
 
 
 class Presented(NamedTuple):

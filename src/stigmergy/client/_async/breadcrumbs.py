@@ -115,5 +115,5 @@ class Breadcrumbs:
         """Every change that the selector matches, once, in order; from now on, or after a position. It comes back by itself
         when the connection is lost."""
         call = read("/v1/events", {"collection": "breadcrumbs", "selector": wire.selector(selector)})
-        async for event in self._http.follow(call, after):
+        async for event in self._http.follow(call, after, wire.event):
             yield event

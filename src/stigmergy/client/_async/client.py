@@ -3,6 +3,7 @@ from typing import Self
 
 from stigmergy.client._async.breadcrumbs import Breadcrumbs
 from stigmergy.client._async.http import Http
+from stigmergy.client._async.spaces import Spaces
 from stigmergy.client.calls import server_headers, server_url
 
 TIMEOUT_SECONDS = 30.0
@@ -15,6 +16,7 @@ class Stigmergy:
         self.url = server_url(url)
         self._http = Http(self.url, server_headers(token), timeout)
         self.breadcrumbs = Breadcrumbs(self._http)
+        self.spaces = Spaces(self._http)
 
     async def close(self) -> None:
         await self._http.close()

@@ -2,16 +2,17 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 
-from stigmergy.breadcrumbs.events import Event
 from stigmergy.client import wire
 from stigmergy.client.attempts import Attempts
 from stigmergy.client.calls import Call
-from stigmergy.client.feed import SILENCE_SECONDS, Following
+from stigmergy.client.feed import SILENCE_SECONDS, Decode, Following
 from stigmergy.errors import StoreClosed
+
+T = TypeVar("T")
 
 # A connection that was idle for longer is not used again: the server closes it soon, perhaps while a call is on its way.
 IDLE_SECONDS = 3.0
@@ -41,9 +42,9 @@ class Http:
                 pause = attempts.refused(answer)
             await asyncio.sleep(pause)
 
-    async def follow(self, call: Call, after: int | None) -> AsyncIterator[Event]:
+    async def follow(self, call: Call, after: int | None, decode: Decode[T]) -> AsyncIterator[T]:
         """The events of a feed, over as many connections as it takes."""
-        following = Following(call, self._url, after)
+        following = Following(call, self._url, after, decode)
         while True:
             try:
                 async with self._opened.stream(

@@ -116,4 +116,4 @@ class SyncBreadcrumbs:
         """Every change that the selector matches, once, in order; from now on, or after a position. It comes back by itself
         when the connection is lost."""
         call = read("/v1/events", {"collection": "breadcrumbs", "selector": wire.selector(selector)})
-        yield from self._http.follow(call, after)
+        yield from self._http.follow(call, after, wire.event)

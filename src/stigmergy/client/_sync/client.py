@@ -4,6 +4,7 @@ from typing import Self
 
 from stigmergy.client._sync.breadcrumbs import SyncBreadcrumbs
 from stigmergy.client._sync.http import Http
+from stigmergy.client._sync.spaces import SyncSpaces
 from stigmergy.client.calls import server_headers, server_url
 
 TIMEOUT_SECONDS = 30.0
@@ -16,6 +17,7 @@ class SyncStigmergy:
         self.url = server_url(url)
         self._http = Http(self.url, server_headers(token), timeout)
         self.breadcrumbs = SyncBreadcrumbs(self._http)
+        self.spaces = SyncSpaces(self._http)
 
     def close(self) -> None:
         self._http.close()

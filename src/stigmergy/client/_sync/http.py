@@ -3,16 +3,17 @@
 
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 
-from stigmergy.breadcrumbs.events import Event
 from stigmergy.client import wire
 from stigmergy.client.attempts import Attempts
 from stigmergy.client.calls import Call
-from stigmergy.client.feed import SILENCE_SECONDS, Following
+from stigmergy.client.feed import SILENCE_SECONDS, Decode, Following
 from stigmergy.errors import StoreClosed
+
+T = TypeVar("T")
 
 # A connection that was idle for longer is not used again: the server closes it soon, perhaps while a call is on its way.
 IDLE_SECONDS = 3.0
@@ -40,9 +41,9 @@ class Http:
                 pause = attempts.refused(answer)
             time.sleep(pause)
 
-    def follow(self, call: Call, after: int | None) -> Iterator[Event]:
+    def follow(self, call: Call, after: int | None, decode: Decode[T]) -> Iterator[T]:
         """The events of a feed, over as many connections as it takes."""
-        following = Following(call, self._url, after)
+        following = Following(call, self._url, after, decode)
         while True:
             try:
                 with self._opened.stream(
