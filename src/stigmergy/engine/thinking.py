@@ -1,6 +1,7 @@
 """One model call: tried again where that can help, with a time limit, its text streamed while it comes."""
 
 import asyncio
+import logging
 import random
 from collections.abc import Callable
 from itertools import chain
@@ -8,7 +9,10 @@ from itertools import chain
 from stigmergy.agents.model import Limits
 from stigmergy.agents.models.port import Model, ModelFailed, Reply, Request
 from stigmergy.engine.streaming import Stream
+from stigmergy.errors import StigmergyError
 from stigmergy.kernel.clock import Clock
+
+log = logging.getLogger(__name__)
 
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 30.0
@@ -30,9 +34,13 @@ async def think(
         except ModelFailed as error:
             stream.withdraw()
             failure = error
-        except BaseException:
+        except (StigmergyError, asyncio.CancelledError):
             stream.withdraw()
             raise
+        except Exception as error:  # a program's own model may raise anything
+            stream.withdraw()
+            log.exception("the model %s failed", request.model)
+            raise ModelFailed(f"{request.model} raised {type(error).__name__}: {error}") from error
         if not failure.retryable:
             raise failure
         if attempt == limits.model_tries:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from stigmergy.agents.store import pinned
 from stigmergy.errors import NotFound
 from stigmergy.kernel.faults import point
 from stigmergy.kernel.timers import Timer, cancel_timer
@@ -115,5 +116,5 @@ async def pass_deadline(tx: Transaction, timer: Timer) -> None:
     """The effect of the deadline's timer."""
     run = await tx.get(Run, timer.id)
     if run is not None and run.status not in ENDED:
-        seconds = (run.deadline - (run.started_at or run.created_at)) / 1000
-        await fail_run(tx, run.id, f"deadline: it was not done within {seconds:g} s")
+        limits = (await pinned(tx, run.agent, run.agent_version, shared=run.agent_shared)).limits
+        await fail_run(tx, run.id, f"deadline: it was not done within {limits.deadline_ms / 1000:g} s")

@@ -208,7 +208,7 @@ def wait_state(waits: Sequence[Wait]) -> JsonObject | None:
         "kind": first.kind,
         "spaceId": first.space_id,
         "messageId": first.message_id,
-        "toolCallId": first.call_id,
+        "toolCallId": None if ":" in first.call_id else first.call_id,  # a pause is about no call
         "waitingFor": [
             {
                 "entityId": wait.party,
