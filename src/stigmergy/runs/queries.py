@@ -152,6 +152,8 @@ async def tasks(tx: Snapshot, such: TaskFilter = ALL_TASKS, *, below: int | None
         found = await tx.find(store.TASKS_OF_MESSAGE, space_id=such.space_id, **rest)
     elif such.space_id is not None:
         found = await tx.find(store.TASKS_OF_SPACE, space_id=such.space_id, **rest)
+    elif such.owner_id is not None:
+        found = await tx.find(store.TASKS_OF_OWNER, **rest)
     else:
         found = await tx.find(store.NEWEST_TASKS, **rest)
     return Page(found, found[-1].seq if len(found) == limit else None)

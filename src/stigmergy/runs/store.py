@@ -8,6 +8,9 @@ from stigmergy.kernel.transaction import Snapshot, Transaction
 from stigmergy.runs.model import CHECKPOINTS, RUN_MESSAGES, RUNS, TASKS, THOUGHTS, TOOL_CALLS, VARIABLES, WAITS, Run
 
 _MINE = "tenant = :tenant AND run_id = :run_id"
+_NEWEST = "AND seq < :below ORDER BY tenant, seq DESC LIMIT :limit"
+# Where something else chooses a few: an index of the order alone would have all looked at, and cannot be used with this.
+_NEWEST_OF_FEW = "AND seq + 0 < :below ORDER BY seq + 0 DESC LIMIT :limit"
 
 ADD_HEAD = Statement(
     "run_heads.add",
@@ -46,12 +49,9 @@ OF_PARENT = RUNS.query(
         AND parent_run_id = :parent {_CHOSEN} ORDER BY seq DESC LIMIT :limit""",
 )
 OF_SPACE = RUNS.query("of_space", f"WHERE tenant = :tenant AND space_id = :space_id {_CHOSEN} ORDER BY seq DESC LIMIT :limit")
-_OUTSIDE = (
-    "executor = 'external' AND (CAST(:status AS TEXT) IS NULL OR status = :status) AND seq < :below"
-    " ORDER BY tenant, seq DESC LIMIT :limit"
-)
-OUTSIDE = RUNS.query("outside", f"WHERE tenant = :tenant AND {_OUTSIDE}")
-OUTSIDE_OF_TASK = RUNS.query("outside_of_task", f"WHERE tenant = :tenant AND task_id = :task_id AND {_OUTSIDE}")
+_OUTSIDE = "tenant = :tenant AND executor = 'external' AND (CAST(:status AS TEXT) IS NULL OR status = :status)"
+OUTSIDE = RUNS.query("outside", f"WHERE {_OUTSIDE} {_NEWEST}")
+OUTSIDE_OF_TASK = RUNS.query("outside_of_task", f"WHERE task_id = :task_id AND {_OUTSIDE} {_NEWEST_OF_FEW}")
 COUNT_WAITING = Statement(
     "runs.count_waiting",
     "SELECT count(*) FROM runs WHERE tenant = :tenant AND agent = :agent AND status = 'waiting_reply' AND id <> :run_id",
@@ -106,16 +106,17 @@ INBOX = WAITS.query(
 
 TASK_OF_RUN = TASKS.query("of_run", "WHERE tenant = :tenant AND id = :task_id")
 _SUCH_TASKS = (
-    "AND (CAST(:status AS TEXT) IS NULL OR status = :status) AND (CAST(:executor AS TEXT) IS NULL OR executor = :executor)"
-    " AND (CAST(:owner_id AS TEXT) IS NULL OR owner_id = :owner_id) AND seq < :below ORDER BY seq DESC LIMIT :limit"
+    "tenant = :tenant AND (CAST(:status AS TEXT) IS NULL OR status = :status)"
+    " AND (CAST(:executor AS TEXT) IS NULL OR executor = :executor) AND (CAST(:owner_id AS TEXT) IS NULL OR owner_id = :owner_id)"
 )
-TASKS_OF_SPACE = TASKS.query("of_space", f"WHERE tenant = :tenant AND space_id = :space_id {_SUCH_TASKS}")
+TASKS_OF_SPACE = TASKS.query("of_space", f"WHERE space_id = :space_id AND {_SUCH_TASKS} {_NEWEST_OF_FEW}")
+TASKS_OF_OWNER = TASKS.query("of_owner", f"WHERE owner_id = :owner_id AND {_SUCH_TASKS} {_NEWEST_OF_FEW}")
 TASKS_OF_MESSAGE = TASKS.query(
     "of_message",
-    "WHERE tenant = :tenant AND trigger_message_id = :trigger_message_id"
-    f" AND (CAST(:space_id AS TEXT) IS NULL OR space_id = :space_id) {_SUCH_TASKS}",
+    "WHERE trigger_message_id = :trigger_message_id AND (CAST(:space_id AS TEXT) IS NULL OR space_id = :space_id)"
+    f" AND {_SUCH_TASKS} {_NEWEST_OF_FEW}",
 )
-NEWEST_TASKS = TASKS.query("newest", f"WHERE tenant = :tenant {_SUCH_TASKS.replace('BY seq', 'BY tenant, seq')}")
+NEWEST_TASKS = TASKS.query("newest", f"WHERE {_SUCH_TASKS} {_NEWEST}")
 
 
 class Head(NamedTuple):

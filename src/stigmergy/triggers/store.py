@@ -8,15 +8,17 @@ from stigmergy.kernel.record import COLLECTIONS
 from stigmergy.kernel.rules import DIAGNOSTICS, RULES
 from stigmergy.triggers.model import DELIVERIES
 
-# The first so many of each lane, however long it is.
+# The first so many of each lane, however long it is and however many others wait. CROSS JOIN: SQLite begins with the lanes.
 NEXT = DELIVERIES.query(
     "next",
-    """JOIN (SELECT value AS lane, COALESCE((SELECT d.change_seq FROM deliveries d
-                   WHERE d.tenant = :tenant AND d.lane = value AND d.status = 'pending'
-                   ORDER BY d.tenant, d.lane, d.change_seq LIMIT 1 OFFSET :beyond), :everything) AS below
-             FROM {each:lanes}) wanted
-         ON deliveries.lane = wanted.lane AND deliveries.change_seq < wanted.below
-       WHERE deliveries.tenant = :tenant AND deliveries.status = 'pending' ORDER BY deliveries.lane, deliveries.change_seq""",
+    """WHERE tenant = :tenant AND id IN (
+           SELECT d.id FROM (
+               SELECT value AS lane, COALESCE((SELECT n.change_seq FROM deliveries n
+                          WHERE n.tenant = :tenant AND n.lane = value AND n.status = 'pending'
+                          ORDER BY n.tenant, n.lane, n.change_seq LIMIT 1 OFFSET :beyond), :everything) AS below
+               FROM {each:lanes}) wanted CROSS JOIN deliveries d
+           WHERE d.tenant = :tenant AND d.lane = wanted.lane AND d.status = 'pending' AND d.change_seq < wanted.below)
+       ORDER BY lane, change_seq""",
 )
 BODIES = Statement(
     "deliveries.bodies",
@@ -108,7 +110,8 @@ COUNTS = Statement(
 
 @lru_cache(maxsize=256)
 def at_seqs(collection: str) -> Query[Any]:
-    """The rows of a collection whose last change is one of these."""
+    """The rows of a collection whose last change is one of these. The order has SQLite go by the index of it."""
     return COLLECTIONS[collection].query(
-        "at_seqs", "WHERE tenant = :tenant AND seq IN (SELECT CAST(value AS BIGINT) FROM {each:seqs})"
+        "at_seqs",
+        "WHERE tenant = :tenant AND seq IN (SELECT CAST(value AS BIGINT) FROM {each:seqs}) ORDER BY tenant, seq",
     )
