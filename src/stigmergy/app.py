@@ -76,6 +76,7 @@ class App(Declaring):
         hooks: Hooks | None = None,
         settings: Settings | None = None,
         clock: Clock | None = None,
+        telemetry: Telemetry | None = None,
     ) -> None:
         super().__init__(entity)
         self.code = Code(agents, hooks)
@@ -84,6 +85,7 @@ class App(Declaring):
         self._scope = Scope(check_tenant(tenant), entity)
         self.rules = rule_book()
         self._searcher: Searcher | None = None
+        self._given_telemetry = telemetry
         self.telemetry: Telemetry | None = None
         self._clock = clock
         self._database: Database | None = None
@@ -186,7 +188,7 @@ class App(Declaring):
             clock=self._clock,
             rules=self.rules,
         )
-        self.telemetry = open_telemetry(settings)
+        self.telemetry = self._given_telemetry or open_telemetry(settings)
         if self.telemetry is not None:
             database = ObservedDatabase(database, self.telemetry)
         self._database = database

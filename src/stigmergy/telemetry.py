@@ -21,10 +21,10 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 class Telemetry(Protocol):
     def timed(
-        self, operation: str, name: str, *, carrier: Mapping[str, str] | None = None
+        self, operation: str, name: str, *, carrier: Mapping[str, str] | None = None, outgoing: bool = False
     ) -> AbstractContextManager[dict[str, Any]]:
         """Measure what happens inside, as a span and as a duration. What is put into the dict becomes attributes. `carrier` has
-        the headers of whoever asked, so that their trace goes on here."""
+        the headers of whoever asked, so that their trace goes on here; `outgoing` is what is asked of somebody else."""
         ...
 
     def exposition(self) -> bytes:
@@ -61,11 +61,20 @@ def _open(settings: Settings) -> Telemetry:
 
         # the endpoint and all else is OpenTelemetry's own OTEL_EXPORTER_OTLP_… environment
         tracers.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-    return _OpenTelemetry(tracers, meters, REGISTRY)
+    return _OpenTelemetry(tracers, meters, REGISTRY, owned=True)
+
+
+def of_providers(tracers: Any, meters: Any) -> Telemetry:
+    """For a program that has set up OpenTelemetry itself: `App(telemetry=of_providers(tracer_provider, meter_provider))`. What it
+    gave is its own to shut down."""
+    from prometheus_client import REGISTRY
+
+    return _OpenTelemetry(tracers, meters, REGISTRY, owned=False)
 
 
 class _OpenTelemetry:
-    def __init__(self, tracers: Any, meters: Any, registry: Any) -> None:
+    def __init__(self, tracers: Any, meters: Any, registry: Any, *, owned: bool) -> None:
+        self._owned = owned
         self._tracers = tracers
         self._meters = meters
         self._registry = registry
@@ -77,19 +86,24 @@ class _OpenTelemetry:
         self._failures = meter.create_counter("stigmergy.operation.failures", description="Operations that failed, by code.")
 
     @contextmanager
-    def timed(self, operation: str, name: str, *, carrier: Mapping[str, str] | None = None) -> Generator[dict[str, Any]]:
+    def timed(
+        self, operation: str, name: str, *, carrier: Mapping[str, str] | None = None, outgoing: bool = False
+    ) -> Generator[dict[str, Any]]:
         from opentelemetry.propagate import extract
+        from opentelemetry.trace import SpanKind
 
         labels = {"operation": operation, "name": name}
         attributes: dict[str, Any] = {}
         context = extract(carrier) if carrier is not None else None
         began = time.perf_counter()
-        with self._tracer.start_as_current_span(f"{operation} {name}", context=context) as span:
+        kind = SpanKind.CLIENT if outgoing else SpanKind.INTERNAL
+        with self._tracer.start_as_current_span(f"{operation} {name}", context=context, kind=kind) as span:
             try:
                 yield attributes
             except BaseException as error:
                 code = error.code if isinstance(error, StigmergyError) else type(error).__name__
                 self._failures.add(1, labels | {"code": code})
+                attributes["error.type"] = code
                 raise
             finally:
                 span.set_attributes(labels | attributes)
@@ -101,8 +115,9 @@ class _OpenTelemetry:
         return generate_latest(self._registry)
 
     def close(self) -> None:
-        self._tracers.shutdown()
-        self._meters.shutdown()
+        if self._owned:
+            self._tracers.shutdown()
+            self._meters.shutdown()
 
 
 class JsonLines(logging.Formatter):

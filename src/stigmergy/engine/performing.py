@@ -96,7 +96,7 @@ class Performer:
             return await self._settle(call, Outcome(error=f"refused: {refusal}"), did)
         if call.id not in self._mine:
             call = await self._begin(call, args)
-        with self._runtime.calling(self._live.run, spec, call.id) as span:
+        with self._runtime.spans.tool(self._live.run, spec, call.id) as span:
             await self._perform(call, spec, args, did, span)
 
     def _may_be_repeated(self, call: ToolCall) -> bool:

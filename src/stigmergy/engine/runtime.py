@@ -1,13 +1,11 @@
 """What all runs of a process share: the store, the program's code, the tools, the models, and what watches them."""
 
-from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
 
 from stigmergy.agents.gateway import secrets_from
-from stigmergy.agents.model import Definition, JsonObject, ToolSpec
+from stigmergy.agents.model import Definition
 from stigmergy.agents.models.named import named_model
-from stigmergy.agents.models.port import Model, Reply
+from stigmergy.agents.models.port import Model
 from stigmergy.agents.models.providers import close_models
 from stigmergy.breadcrumbs.search import Searcher
 from stigmergy.engine.builtins import BUILTINS
@@ -15,6 +13,7 @@ from stigmergy.engine.catalog import Catalogs
 from stigmergy.engine.code import Code
 from stigmergy.engine.direct import DIRECT, DirectModel
 from stigmergy.engine.servers import Servers
+from stigmergy.engine.spans import Spans
 from stigmergy.engine.streaming import Stream
 from stigmergy.engine.toolbox import is_in_conversation
 from stigmergy.kernel.clock import Clock
@@ -50,7 +49,7 @@ class Runtime:
         self.reach = reach_of(self.settings)
         self.servers = Servers(database.clock)
         self.catalogs = Catalogs(database, self.builtins)
-        self._telemetry = telemetry
+        self.spans = Spans(telemetry)
 
     async def close(self) -> None:
         """Let go of what was opened to the outside."""
@@ -73,42 +72,3 @@ class Runtime:
         if not is_in_conversation(run):
             return []
         return [block.text for block in await self.database.read(spaces_prompt.blocks, run, scope=scope)]
-
-    @contextmanager
-    def thinking(self, run: Run, definition: Definition) -> Generator[JsonObject]:
-        """A span by the conventions for generative AI, where telemetry is on."""
-        if self._telemetry is None:
-            yield {}
-            return
-        with self._telemetry.timed("chat", definition.model) as span:
-            provider, _, model = definition.model.partition(":")
-            span["gen_ai.operation.name"] = "chat"
-            span["gen_ai.provider.name"] = provider
-            span["gen_ai.request.model"] = model or provider
-            span["gen_ai.agent.name"] = run.agent
-            span["gen_ai.conversation.id"] = run.id
-            yield span
-
-    @contextmanager
-    def calling(self, run: Run, spec: ToolSpec, call_id: str) -> Generator[JsonObject]:
-        if self._telemetry is None:
-            yield {}
-            return
-        with self._telemetry.timed("execute_tool", spec.name) as span:
-            span["gen_ai.operation.name"] = "execute_tool"
-            span["gen_ai.tool.name"] = spec.name
-            span["gen_ai.tool.call.id"] = call_id
-            span["gen_ai.tool.type"] = "function"
-            span["gen_ai.agent.name"] = run.agent
-            span["gen_ai.conversation.id"] = run.id
-            yield span
-
-
-def told_of(span: dict[str, Any], reply: Reply) -> None:
-    """What a reply cost, on its span."""
-    if reply.input_tokens is not None:
-        span["gen_ai.usage.input_tokens"] = reply.input_tokens
-    if reply.output_tokens is not None:
-        span["gen_ai.usage.output_tokens"] = reply.output_tokens
-    if reply.model is not None:
-        span["gen_ai.response.model"] = reply.model

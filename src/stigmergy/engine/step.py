@@ -22,7 +22,8 @@ from stigmergy.engine.notes import notes_for, over_limit
 from stigmergy.engine.performing import Performer, recorded
 from stigmergy.engine.preparing import prepare
 from stigmergy.engine.prompt import Prompt, Shown, compose
-from stigmergy.engine.runtime import Runtime, told_of
+from stigmergy.engine.runtime import Runtime
+from stigmergy.engine.spans import ended_as, told_of
 from stigmergy.engine.streaming import Stream, withdraw_all
 from stigmergy.engine.thinking import think
 from stigmergy.engine.toolbox import LONGEST_NAME, clipped_arguments
@@ -31,7 +32,7 @@ from stigmergy.kernel.faults import point
 from stigmergy.kernel.leases import Claim
 from stigmergy.kernel.transaction import Scope
 from stigmergy.runs import steps
-from stigmergy.runs.model import ENDED, Usage, Wait
+from stigmergy.runs.model import ENDED, Run, Usage, Wait
 from stigmergy.runs.steps import Ending, NewCall, NewThought, Step
 from stigmergy.runs.tools import Waiting
 from stigmergy.runs.waits import before
@@ -64,11 +65,18 @@ class Driver:
             self._scope = Scope(self._claim.tenant, run.entity_id, run.cause.change_seq, run.depth)
             if run.attempts > 1:
                 withdraw_all(self._runtime.database.bus, self._claim.tenant, run.id)
-            await self._take_up(loaded)
+            with self._runtime.spans.run(run) as span:
+                ended_as(span, await self._take_up(loaded))
         except LeaseLost:
             log.info("run %s is not this worker's any more", self._claim.id)
 
-    async def _take_up(self, loaded: steps.Loaded) -> None:
+    async def _take_up(self, loaded: steps.Loaded) -> Run:
+        """See the run through as far as it goes. Gives it as it was last seen."""
+        self._seen = loaded.run
+        await self._go_on(loaded)
+        return self._seen
+
+    async def _go_on(self, loaded: steps.Loaded) -> None:
         try:
             await self._prepare(loaded)
             while not await self._turn():
@@ -118,8 +126,10 @@ class Driver:
         if live.open_calls and (ending := await self._performer.make_calls()) is not None:
             return await self._stop(ending)
         if live.open_calls or live.is_paused:
-            if await self._write(steps.suspend) is None:
+            waiting = await self._write(steps.suspend)
+            if waiting is None:
                 return await self._reload()
+            self._seen = waiting
             point("run.suspended")
             return True
         if live.stale:
@@ -160,11 +170,12 @@ class Driver:
             return await self._stop(ending)
         live = self._live
         live.run = await self._write(steps.complete, live.run, ending._replace(output=live.definition.output), live.pos)
+        self._seen = live.run
         return live.run.status in ENDED or await self._reload()
 
     async def _stop(self, ending: Ending, loaded: steps.Loaded | None = None, did: Iterable[Did] = ()) -> bool:
         run = self._live.run if loaded is None else loaded.run
-        await self._write(steps.stop, run, ending, recorded(did))
+        self._seen = await self._write(steps.stop, run, ending, recorded(did))
         return True
 
     async def _fail(self, reason: str, loaded: steps.Loaded | None = None, did: Iterable[Did] = ()) -> bool:
@@ -183,7 +194,7 @@ class Driver:
         try:
             prompt = await self._prompt(did)
             point("model.asked")
-            with runtime.thinking(live.run, live.definition) as span:
+            with runtime.spans.chat(live.run, live.definition) as span:
                 new_stream = runtime.new_stream(self._claim.tenant, live.run.id)
                 limits, hidden = live.definition.limits, bool(self._hooks.after_model)
                 asked = (self._model, prompt.request, limits, runtime.clock, new_stream)
@@ -250,6 +261,7 @@ class Driver:
         self._mine.clear()
         self._mine.update(call.id for call in written.calls if call.status == "running")
         live.wrote(written)
+        self._seen = written.run
         live.stale = live.stale or step.pause is not None or any(call.approval is not None for call in step.calls)
         return live.run.status in ENDED
 
