@@ -91,6 +91,12 @@ def parse_hints(data: Mapping[str, Any] | None) -> Hints | None:
         raise Invalid("llm_hints must be JSON", code="invalid_hints") from failure
     if len(raw) > MAX_HINTS:
         refuse(f"llm_hints takes {len(raw)} bytes; at most {MAX_HINTS} are allowed", "")
+    return _parsed(raw)
+
+
+@lru_cache(1_000)
+def _parsed(raw: bytes) -> Hints:
+    """Many breadcrumbs come with the same hints."""
     hints = _hints(msgspec.json.decode(raw))
     _ = hints.program  # compiling is checking
     return hints

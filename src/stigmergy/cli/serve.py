@@ -58,6 +58,8 @@ async def _serve(app: App) -> None:
             port=settings.port,
             log_level="warning",
             server_header=False,
+            access_log=False,  # below the log's level anyway, and each line would be made first
+            proxy_headers=False,  # nothing of a request's address or scheme is looked at
             timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         )
         ending: list[asyncio.Task[None]] = []
