@@ -99,10 +99,11 @@ class App(Declaring):
         return acting[1] if acting is not None and acting[0] is self else self._scope
 
     @contextmanager
-    def _acting_for(self, change: Fired) -> Generator[None]:
-        token = _ACTING.set((self, Scope(change.tenant, self._scope.actor, change.seq, change.depth + 1)))
+    def _acting_for(self, change: Fired) -> Generator[Scope]:
+        scope = Scope(change.tenant, self._scope.actor, change.seq, change.depth + 1)
+        token = _ACTING.set((self, scope))
         try:
-            yield
+            yield scope
         finally:
             _ACTING.reset(token)
 
@@ -203,7 +204,7 @@ class App(Declaring):
             asyncio.create_task(index_stale(database, searcher.embedder), name="search index"),
         ]
         if settings.deliver:
-            delivering = Delivering(database, settings, self.handlers, self._acting_for)
+            delivering = Delivering(database, settings, searcher, self.handlers, self._acting_for)
             self._tasks.append(asyncio.create_task(delivering.run(), name="deliveries"))
         if settings.work:
             self._running = await Running(database, self.code, settings, searcher, self.telemetry).__aenter__()

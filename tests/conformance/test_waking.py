@@ -5,10 +5,12 @@ import asyncio
 import msgspec
 import pytest
 
-from stigmergy.agents.model import AgentRecord
+from stigmergy.agents.agent import on
+from stigmergy.agents.model import AgentRecord, Definition
+from stigmergy.engine.starting import RULE_KIND, rules_of, start_for_change
 from stigmergy.errors import NotFound
 from stigmergy.kernel.database import Database
-from stigmergy.kernel.rules import MAX_DEPTH, Diagnostic
+from stigmergy.kernel.rules import MAX_DEPTH, Diagnostic, declare_rules
 from stigmergy.kernel.transaction import Scope, Transaction
 from stigmergy.runs import waits
 from stigmergy.runs.commands import Start, start_run
@@ -249,3 +251,32 @@ async def test_and_it_is_not_lost_when_that_run_fails_without_having_thought_abo
 async def end(tx: Transaction, run_id: str, status: str) -> None:
     run = await tx.update(await locked_run(tx, run_id), status="running")
     await end_run(tx, run, status, error="for the test" if status == "failed" else None)  # type: ignore[arg-type]
+
+
+# ---- subscriptions to what is said ----
+
+
+async def subscribe(store: Database, agent: str) -> None:
+    definition = Definition(name=agent, model="scripted:nobody", subscriptions=(on("user.message.v1"),))
+    store.rules.start_with(RULE_KIND, start_for_change)
+    await store.write(declare_rules, f"agent:{agent}", rules_of(f"agent:{agent}", [definition]))
+
+
+async def test_an_agent_that_is_named_and_subscribes_has_one_run_for_a_message(store: Database) -> None:
+    await subscribe(store, "ada")
+    space = await store.write(space_of, "mia", "tom", A)
+    await store.write(say, "mia", space.id, "@ada hello")
+    await store.write(say, "mia", space.id, "to nobody")
+    runs = await store.read(runs_of, "ada")
+    assert [(run.cause.kind, run.active_space_id) for run in runs] == [("mention", space.id), ("subscription", space.id)]
+
+
+async def test_what_is_said_in_a_space_wakes_no_subscriber_who_is_not_in_it(store: Database) -> None:
+    await subscribe(store, "ada")
+    await store.write(add_agents, "ada")
+    space = await store.write(space_of, "mia", "tom")
+    await store.write(say, "mia", space.id, "between us")
+    assert await woken(store, A) == [0]
+    await store.write(commands.add_member, "mia", space.id, A)
+    await store.write(say, "mia", space.id, "now to all")
+    assert await woken(store, A) == [1]

@@ -2,7 +2,7 @@
 kept readable as one."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
@@ -10,7 +10,6 @@ from stigmergy.breadcrumbs import commands
 from stigmergy.breadcrumbs.audience import Reader
 from stigmergy.breadcrumbs.model import Audience, Breadcrumb, Draft, JsonObject
 from stigmergy.breadcrumbs.subscriptions import tags_shared
-from stigmergy.kernel.journal import Change
 from stigmergy.kernel.transaction import Transaction
 
 CATALOG = "tool.catalog.v1"
@@ -27,33 +26,47 @@ class Output(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     same_tags: tuple[str, ...] = ()
 
 
+class Width(NamedTuple):
+    """Who may see a result, and whose it is: who acts, where no owner is said."""
+
+    audience: Audience = "public"
+    space_id: str | None = None
+    owner_id: str | None = None
+
+
+EVERYBODY = Width()
+
+
+def as_wide_as(record: object) -> Width:
+    """As wide as what set it off: nobody can read an answer who could not read the question."""
+    if isinstance(record, Breadcrumb):
+        return EVERYBODY if record.audience == "public" else Width(record.audience, record.space_id, record.owner_id)
+    space_id = getattr(record, "space_id", None)
+    return EVERYBODY if space_id is None else Width("team", space_id)
+
+
 async def write_output(
     tx: Transaction,
     output: Output,
     result: Any,
     *,
-    trigger: Change | None = None,
+    id: str | None = None,
     trigger_tags: Sequence[str] = (),
-    audience: Audience = "public",
-    space_id: str | None = None,
-    owner_id: str | None = None,
+    wide: Width = EVERYBODY,
 ) -> Breadcrumb:
-    """The result as a breadcrumb of who acts, or of another owner. Its cause is the trigger, or what this unit is caused by when
-    none is given."""
+    """The result as a breadcrumb. Its cause is what this unit is caused by."""
     tags = [*output.tags, *(tag for pattern in output.same_tags for tag in tags_shared(pattern, trigger_tags))]
     draft = Draft(
+        id=id,
         schema_name=output.schema_name,
         title=output.title,
         tags=list(dict.fromkeys(tags)),
         context=as_context(result),
-        audience=audience,
-        space_id=space_id,
-        owner_id=owner_id,
+        audience=wide.audience,
+        space_id=wide.space_id,
+        owner_id=wide.owner_id,
     )
-    if trigger is None:
-        return await commands.create(tx, draft)
-    with tx.caused_by(trigger):
-        return await commands.create(tx, draft)
+    return await commands.create(tx, draft)
 
 
 def as_context(result: Any) -> JsonObject:

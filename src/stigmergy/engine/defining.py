@@ -11,7 +11,7 @@ from stigmergy.agents.config import parse_config
 from stigmergy.agents.model import AgentRecord, Definition, ToolSpec
 from stigmergy.breadcrumbs.output import keep_catalog
 from stigmergy.engine.catalog import write_catalog
-from stigmergy.engine.starting import subscription_rules
+from stigmergy.engine.starting import rules_of
 from stigmergy.errors import Conflict, Invalid, VersionConflict
 from stigmergy.kernel.rules import declare_rules
 from stigmergy.kernel.transaction import Snapshot, Transaction
@@ -47,7 +47,7 @@ async def put_agent(
     tx: Transaction, definition: Definition, *, if_match: int | None = None, as_operator: bool = False
 ) -> AgentRecord:
     """A tenant's own definition, with its rules and its catalogue. It is changed by whoever put it, and by operators."""
-    rules = subscription_rules(f"agent:{definition.name}", [definition])
+    rules = rules_of(f"agent:{definition.name}", [definition])
     stored = await tx.lock(AgentRecord, definition.name)
     check_version(definition.name, stored, if_match)
     owner = stored.owner if stored is not None and as_operator else tx.actor

@@ -9,7 +9,7 @@ from stigmergy.breadcrumbs.search import Searcher
 from stigmergy.engine.catalog import write_catalog
 from stigmergy.engine.code import Code
 from stigmergy.engine.runtime import Runtime
-from stigmergy.engine.starting import RULE_KIND, start_for_change, subscription_rules
+from stigmergy.engine.starting import RULE_KIND, rules_of, start_for_change
 from stigmergy.engine.worker import Worker
 from stigmergy.kernel.database import Database
 from stigmergy.kernel.rules import RuleBook, declare_rules
@@ -43,7 +43,7 @@ async def declare(database: Database, program: str, code: Code, scope: Scope) ->
 async def _declare(tx: Transaction, program: str, code: Code) -> None:
     definitions = code.definitions()
     await agents.declare_agents(tx, program, definitions)
-    await declare_rules(tx, f"agents:{program}", subscription_rules(f"agents:{program}", definitions))
+    await declare_rules(tx, f"agents:{program}", rules_of(f"agents:{program}", definitions))
 
 
 class Running:

@@ -12,12 +12,12 @@ import msgspec
 from stigmergy.agents import store as agents
 from stigmergy.agents.model import Definition, JsonObject, entity_of
 from stigmergy.breadcrumbs import queries as breadcrumbs
-from stigmergy.breadcrumbs.audience import Reader, sees
+from stigmergy.breadcrumbs.audience import Reader
 from stigmergy.breadcrumbs.model import Breadcrumb
-from stigmergy.breadcrumbs.subscriptions import Subscription, parse_subscriptions
+from stigmergy.breadcrumbs.subscriptions import parse_subscriptions
+from stigmergy.breadcrumbs.waking import as_crumb, is_own, sees_change, subscription_rules
 from stigmergy.errors import Invalid, NotFound
-from stigmergy.kernel.journal import Change, Seen
-from stigmergy.kernel.record import COLLECTIONS
+from stigmergy.kernel.journal import Change
 from stigmergy.kernel.rules import Rule
 from stigmergy.kernel.transaction import Snapshot, Transaction
 from stigmergy.runs.commands import Start, start_run
@@ -25,7 +25,8 @@ from stigmergy.runs.delegation import NewTask, create_task
 from stigmergy.runs.model import Cause, Run, Task
 from stigmergy.spaces.asking import ANSWERS
 from stigmergy.spaces.commands import ensure_space
-from stigmergy.spaces.model import Space
+from stigmergy.spaces.model import Membership, Space, SpaceMessage
+from stigmergy.spaces.waking import cause_key
 
 RULE_KIND = "agent"
 LONGEST_SHOWN = 100_000
@@ -66,51 +67,30 @@ async def give_task(tx: Transaction, given: NewTask) -> tuple[Task, Run | None]:
 # ---- set off by a change ----
 
 
-def subscription_rules(owner: str, definitions: Iterable[Definition]) -> list[Rule]:
-    """What has to be matched for these agents: a rule for each trigger subscription and collection that can show its schema."""
+def rules_of(owner: str, definitions: Iterable[Definition]) -> list[Rule]:
+    """What has to be matched for these agents. A program outside is woken by triggers, and has none here."""
     rules: list[Rule] = []
     for definition in definitions:
-        if definition.executor == "external":
-            continue  # a program outside is woken by triggers
-        for place, subscription in enumerate(parse_subscriptions(list(definition.subscriptions))):
-            if subscription.role == "trigger":
-                rules += (_rule(owner, definition, place, subscription, name) for name in _shown_in(subscription))
+        if definition.executor == "engine":
+            rules += subscription_rules(
+                owner,
+                parse_subscriptions(list(definition.subscriptions)),
+                kind=RULE_KIND,
+                entity=entity_of(definition.name),
+                action={"agent": definition.name, "cause": "subscription"},
+                on_own_writes=definition.triggers_on_own,
+            )
     return rules
-
-
-def _shown_in(subscription: Subscription) -> list[str]:
-    """The collections in which a record can have the schema that is asked for."""
-    wanted = subscription.selector.schema_name
-    if wanted is None:
-        return list(COLLECTIONS)
-    return [name for name, of in COLLECTIONS.items() if not isinstance(of.schema_name, str) or _fits(of.schema_name, wanted)]
-
-
-def _fits(name: str, wanted: str) -> bool:
-    return name.startswith(wanted[:-1]) if wanted.endswith("*") else name == wanted
-
-
-def _rule(owner: str, definition: Definition, place: int, subscription: Subscription, collection: str) -> Rule:
-    return Rule(
-        id=f"subscription:{definition.name}:{place}:{collection}",
-        owner=owner,
-        kind=RULE_KIND,
-        collection=collection,
-        events=["create", "update"],
-        selector=msgspec.to_builtins(subscription.selector),
-        action={"agent": definition.name, "on_own": definition.triggers_on_own, "cause": "subscription"},
-    )
 
 
 async def start_for_change(tx: Transaction, rule: Rule, change: Change) -> None:
     """The starter of rules of the kind `agent`."""
     name: str = rule.action["agent"]
-    if change.actor == entity_of(name) and not rule.action.get("on_own", False):
-        return
-    trigger = await as_trigger(tx, name, change)
+    trigger = None if is_own(rule, change, entity_of(name)) else await as_trigger(tx, name, change)
     if trigger is None:
         return
     record = change.record
+    message = record if isinstance(record, SpaceMessage) else None
     space_id = getattr(record, "space_id", None)
     await start(
         tx,
@@ -119,46 +99,34 @@ async def start_for_change(tx: Transaction, rule: Rule, change: Change) -> None:
             instruction=text_of(trigger),
             owner_id=getattr(record, "owner_id", change.actor),
             space_id=space_id or "",
-            active_space_id=space_id if change.collection == "space_messages" else None,
+            active_space_id=None if message is None else message.space_id,
             cause=Cause(
                 "subscription" if rule.action.get("cause") == "subscription" else "trigger",
                 change.seq,
-                change.id if change.collection == "space_messages" else None,
+                None if message is None else message.id,
             ),
-            cause_key=f"change:{change.seq}:{name}",
+            # whom a message also mentions, it has woken already
+            cause_key=f"change:{change.seq}:{name}" if message is None else cause_key(message.id, name),
         ),
     )
 
 
 class Trigger(NamedTuple):
-    """What fired, as its agent may see it: a breadcrumb, or another record in a breadcrumb's clothes."""
+    """What fired, as its agent sees it."""
 
     crumb: Breadcrumb
     shown: JsonObject
 
 
 async def as_trigger(tx: Snapshot, agent: str, change: Change) -> Trigger | None:
-    """None when the agent may not see it."""
-    if isinstance(change.record, Breadcrumb):
-        if not await sees(tx, Reader(entity_of(agent)), change.record):
-            return None
-        view = (await breadcrumbs.shown(tx, [change.record]))[0]
-        return Trigger(change.record, view.context)
-    if change.record is None:
+    """None when the agent may not see it: what was said in a space is its members'."""
+    record, entity = change.record, entity_of(agent)
+    if isinstance(record, SpaceMessage) and await tx.get(Membership, record.space_id, entity) is None:
         return None
-    seen = Seen(change)
-    clothed = Breadcrumb(
-        id=change.id,
-        owner_id=getattr(change.record, "owner_id", change.actor),
-        schema_name=seen.schema_name,
-        title="",
-        tags=list(seen.tags),
-        context=dict(seen.context),
-        version=change.version,
-        seq=change.seq,
-        updated_at=change.at,
-    )
-    return Trigger(clothed, clothed.context)
+    if not await sees_change(tx, Reader(entity), change):
+        return None
+    crumb = as_crumb(change)
+    return Trigger(crumb, (await breadcrumbs.shown(tx, [crumb]))[0].context)
 
 
 def text_of(trigger: Trigger) -> str:

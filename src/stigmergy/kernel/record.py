@@ -154,9 +154,15 @@ def collection_of(record: type[R]) -> Collection[R]:
     return _BY_RECORD[record]
 
 
-def templates() -> dict[str, str]:
-    """Every collection's path template, for rules that name collections by pattern."""
-    return {name: collection.path for name, collection in COLLECTIONS.items()}
+def templates(schema_name: str | None = None) -> dict[str, str]:
+    """Every collection's path template, for rules that name collections by pattern; of those alone that can show a record of
+    this schema name, where one is given. It may end in `*`."""
+    return {name: of.path for name, of in COLLECTIONS.items() if schema_name is None or _shows(of, schema_name)}
+
+
+def _shows(collection: Collection[Any], wanted: str) -> bool:
+    name = collection.schema_name
+    return not isinstance(name, str) or (name.startswith(wanted[:-1]) if wanted.endswith("*") else name == wanted)
 
 
 def _compile(source: str, **names: Any) -> Callable[..., Any]:

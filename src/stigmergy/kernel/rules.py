@@ -139,14 +139,17 @@ class RuleBook:
 
 
 def compiled(rule: Rule) -> CompiledRule:
-    """A rule ready to be matched. `Invalid`, with the place of the fault, for one that cannot be."""
+    """A rule ready to be matched. `Invalid`, with the place of the fault, for one that cannot be. One for every collection is
+    filed under those that can show what its selector asks for."""
+    selector = parse_selector(rule.selector) if rule.selector is not None else None
+    wanted = selector.schema_name if selector is not None and rule.collection == "*" else None
     return compile_rule(
         rule.id,
         rule.collection,
         parse_event(rule.events),
-        compile_selector(parse_selector(rule.selector)) if rule.selector is not None else None,
+        compile_selector(selector) if selector is not None else None,
         compile_condition(rule.condition) if rule.condition else None,
-        templates=templates(),
+        templates=templates(wanted),
         order=rule.position,
         payload=rule,
     )

@@ -5,8 +5,8 @@ read that: the answer to something private is its owner's, the answer to what wa
 """
 
 from stigmergy.agents.model import OutputSpec
-from stigmergy.breadcrumbs.model import Audience, Breadcrumb
-from stigmergy.breadcrumbs.output import Output, write_output
+from stigmergy.breadcrumbs.model import Breadcrumb
+from stigmergy.breadcrumbs.output import EVERYBODY, Output, Width, as_wide_as, write_output
 from stigmergy.kernel.feed import read_page
 from stigmergy.kernel.journal import Change
 from stigmergy.kernel.transaction import Snapshot, Transaction
@@ -18,23 +18,19 @@ async def write_answer(tx: Transaction, run: Run, spec: OutputSpec, result: obje
     if spec.schema_name is None:
         return None
     output = Output(schema_name=spec.schema_name, title=f"The answer of {run.agent}", tags=spec.tags)
-    audience, space_id, owner_id = await _audience(tx, run)
-    return await write_output(tx, output, result, audience=audience, space_id=space_id, owner_id=owner_id)
+    return await write_output(tx, output, result, wide=await _width(tx, run))
 
 
-async def _audience(tx: Transaction, run: Run) -> tuple[Audience, str | None, str | None]:
-    """As wide as that of the trigger: audience, space, owner. Of a trigger that is gone nobody knows how wide it was."""
+async def _width(tx: Transaction, run: Run) -> Width:
+    """As wide as the trigger. Of one that is gone nobody knows how wide it was."""
     if run.active_space_id is not None:
-        return "team", run.active_space_id, None
+        return Width("team", run.active_space_id)
     if run.cause.change_seq is None:
-        return "public", None, None
+        return EVERYBODY
     trigger = await trigger_of(tx, run)
     if trigger is None or trigger.record is None:
-        return "private", None, run.owner_id
-    record = trigger.record
-    if isinstance(record, Breadcrumb) and record.audience != "public":
-        return record.audience, record.space_id, record.owner_id
-    return "public", None, None
+        return Width("private", None, run.owner_id)
+    return as_wide_as(trigger.record)
 
 
 async def trigger_of(tx: Snapshot, run: Run) -> Change | None:

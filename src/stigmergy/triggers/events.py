@@ -9,6 +9,8 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
+from stigmergy.breadcrumbs.assembly import Assembly
+from stigmergy.kernel.journal import Change, Event
 from stigmergy.kernel.record import COLLECTIONS, Record
 from stigmergy.triggers.model import Delivery
 
@@ -26,7 +28,8 @@ class Happened(NamedTuple):
 
 
 class Fired(NamedTuple):
-    """What a Python handler gets. `record` and `before` are the records as they were; `data` is the record as plain values."""
+    """What a Python handler gets. `record` and `before` are the records as they were; `data` is the record as plain values;
+    `assembly` is what was gathered for a handler that has sources."""
 
     trigger: str
     delivery: str
@@ -43,6 +46,25 @@ class Fired(NamedTuple):
     depth: int
     record: Any
     before: Any
+    assembly: Assembly | None = None
+
+    @property
+    def change(self) -> Change:
+        """What fired, as the journal has it."""
+        return Change(
+            self.tenant,
+            self.seq,
+            self.collection,
+            self.id,
+            self.version,
+            cast(Event, self.event),
+            self.actor,
+            self.at,
+            self.cause,
+            self.depth,
+            self.record,
+            self.before,
+        )
 
     @property
     def data(self) -> dict[str, Any]:

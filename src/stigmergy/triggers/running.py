@@ -1,5 +1,6 @@
 """What a process runs so that deliveries are handed over: built from the settings, in one place."""
 
+from stigmergy.breadcrumbs.search import Searcher
 from stigmergy.kernel.database import Database
 from stigmergy.net import reach_of
 from stigmergy.settings import Settings
@@ -12,10 +13,10 @@ from stigmergy.triggers.webhooks import Caller
 class Delivering:
     """`run()` hands deliveries over until it is cancelled."""
 
-    def __init__(self, database: Database, settings: Settings, handlers: Handlers, acting: Acting) -> None:
+    def __init__(self, database: Database, settings: Settings, searcher: Searcher, handlers: Handlers, acting: Acting) -> None:
         self._poster = Poster(reach_of(settings))
         caller = Caller(self._poster, database.clock, settings.webhook_secret)
-        runner = Runner(handlers, database.clock, acting)
+        runner = Runner(handlers, database, searcher, acting)
         self._deliverer = Deliverer(
             database,
             webhooks=caller.hand_over,
