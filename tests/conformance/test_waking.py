@@ -89,7 +89,7 @@ async def test_naming_oneself_does_nothing(store: Database) -> None:
 async def test_an_edit_and_what_is_told_wake_nobody(store: Database) -> None:
     space = await store.write(space_of, "mia", A)
     message = await store.write(say, "mia", space.id, "hello")
-    await store.write(commands.edit, "mia", message.id, "hello @ada")
+    await store.write(commands.edit, "mia", space.id, message.id, "hello @ada")
     await store.write(commands.tell, space.id, "something went wrong, @ada")
     assert await woken(store, A) == [1]
 
