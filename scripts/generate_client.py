@@ -25,6 +25,9 @@ WORDS = [
     (r"Stigmergy", "SyncStigmergy"),
     (r"Breadcrumbs", "SyncBreadcrumbs"),
     (r"Spaces", "SyncSpaces"),
+    (r"Runs", "SyncRuns"),
+    (r"RunHandle", "SyncRunHandle"),
+    (r"Agents", "SyncAgents"),
 ]
 HEADER = "# Made from ../_async/{name} by scripts/generate_client.py; `make fix` makes it again.\n"
 

@@ -6,8 +6,12 @@ from typing import Any
 
 import pytest
 
+from stigmergy.app import App
 from stigmergy.breadcrumbs.namespace import Breadcrumbs
 from stigmergy.client import Stigmergy, SyncStigmergy
+from stigmergy.client._async import runs
+from stigmergy.client._sync import runs as sync_runs
+from stigmergy.engine.namespace import Agents, RunHandle, Runs
 from stigmergy.spaces.namespace import Spaces
 from support.repository import ROOT
 
@@ -26,8 +30,12 @@ def methods(of: Any) -> dict[str, list[tuple[str, Any, Any, Any]]]:
     }
 
 
-@pytest.mark.parametrize("kind", [Stigmergy, SyncStigmergy])
-def test_a_client_has_the_methods_of_a_program(kind: Any) -> None:
+@pytest.mark.parametrize(("kind", "handle"), [(Stigmergy, runs.RunHandle), (SyncStigmergy, sync_runs.SyncRunHandle)])
+def test_a_client_has_the_methods_of_a_program(kind: Any, handle: Any) -> None:
     client = kind("http://127.0.0.1:1")
     assert methods(type(client.breadcrumbs)) == methods(Breadcrumbs)
     assert methods(type(client.spaces)) == methods(Spaces)
+    assert methods(type(client.runs)) == methods(Runs)
+    assert methods(type(client.agents)) == methods(Agents)
+    assert methods(kind)["ask"] == methods(App)["ask"]
+    assert methods(handle) == methods(RunHandle)

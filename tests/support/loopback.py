@@ -151,6 +151,8 @@ class Threaded:
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._blocking, name)
+        if not callable(method):
+            return method
 
         async def called(*args: Any, **kwargs: Any) -> Any:
             return await asyncio.to_thread(method, *args, **kwargs)
@@ -159,6 +161,16 @@ class Threaded:
 
     def follow(self, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
         return _in_threads(self._blocking.follow(*args, **kwargs))
+
+
+class ThreadedRuns(Threaded):
+    """The same for runs and their handles."""
+
+    async def start(self, *args: Any, **kwargs: Any) -> Any:
+        return ThreadedRuns(await asyncio.to_thread(self._blocking.start, *args, **kwargs))
+
+    def events(self, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+        return _in_threads(self._blocking.events(*args, **kwargs))
 
 
 async def _in_threads(items: Iterator[T]) -> AsyncIterator[T]:

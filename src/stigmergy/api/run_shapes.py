@@ -136,6 +136,8 @@ class RunMessageOut(msgspec.Struct, kw_only=True):
 
     run_id: str
     pos: int
+    owner_id: str
+    space_id: str
     step: int
     role: Role
     content: str
@@ -169,6 +171,8 @@ class RunToolCallOut(msgspec.Struct, kw_only=True):
 
     run_id: str
     id: str
+    owner_id: str
+    space_id: str
     opened_pos: int
     settled_pos: int | None
     step: int

@@ -62,6 +62,18 @@ def space_path(id: str, *rest: str) -> str:
     return path_of("/v1/spaces", *(an_id(part, "space") for part in (id, *rest)))
 
 
+def run_path(id: str, *rest: str) -> str:
+    return path_of("/v1/runs", an_id(id, "run"), *rest)
+
+
+def agent_path(name: str, *rest: str) -> str:
+    return path_of("/v1/agents", an_id(name, "agent"), *rest)
+
+
+def wait_path(id: str, *rest: str) -> str:
+    return path_of("/v1/waits", an_id(id, "wait"), *rest)
+
+
 def entity_path(id: str | None, *rest: str) -> str:
     """Without an id it is that of whoever asks."""
     return path_of("/v1/entities", *(an_id(part, "entity") for part in (id or "me", *rest)))

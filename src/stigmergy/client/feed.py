@@ -79,10 +79,12 @@ class _Reset(msgspec.Struct):
 class Following(Generic[T]):
     """`connected`, then `read` for all that comes; `ended`, `failed` or `refused` give the seconds until the next connection.
 
-    Until the first connection stands it is given up like any call. From then on it comes back as often as it must.
+    Until the first connection stands it is given up like any call. From then on it comes back as often as it must, unless the
+    server said that nothing more will come: then it is `over`.
     """
 
     def __init__(self, call: Call, url: str, after: int | None, decode: Decode[T]) -> None:
+        self.over = False
         self._decode = decode
         self._call = call
         self._url = url
@@ -111,6 +113,7 @@ class Following(Generic[T]):
                 raise CursorExpired(f"the journal no longer has what follows {self._cursor}; it starts at {oldest}", oldest)
             if frame.id is not None:
                 self._cursor = frame.id
+            self.over = self.over or frame.event == "end"
             event = self._decode(frame.event, frame.data)
             if event is not None:
                 yield event

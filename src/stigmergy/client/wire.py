@@ -19,7 +19,8 @@ T = TypeVar("T")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECOND = timedelta(milliseconds=1)
 TIMES = frozenset(
-    {"created_at", "updated_at", "expires_at", "joined_at", "next_at", "last_at", "revoked_at", "deadline"},
+    {"created_at", "updated_at", "expires_at", "joined_at", "next_at", "last_at", "revoked_at", "deadline"}
+    | {"started_at", "ended_at", "answered_at"},
 )
 KINDS: dict[str, Kind] = {
     "breadcrumb.created": "create",

@@ -43,6 +43,14 @@ def read_definition(given: Definition | Mapping[str, Any], name: str | None = No
     return definition, notices
 
 
+def named_in(given: Definition | Mapping[str, Any]) -> str:
+    """The name of the agent, where the definition itself has to say it."""
+    name = given.name if isinstance(given, Definition) else given.get("name")
+    if not isinstance(name, str):
+        raise Invalid("say the agent's name, here or in its definition", "name")
+    return name
+
+
 async def put_agent(
     tx: Transaction, definition: Definition, *, if_match: int | None = None, as_operator: bool = False
 ) -> AgentRecord:

@@ -1,8 +1,11 @@
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
+from stigmergy.agents.agent import Agent
+from stigmergy.client._async.agents import Agents
 from stigmergy.client._async.breadcrumbs import Breadcrumbs
 from stigmergy.client._async.http import Http
+from stigmergy.client._async.runs import Runs
 from stigmergy.client._async.spaces import Spaces
 from stigmergy.client.calls import server_headers, server_url
 
@@ -16,7 +19,14 @@ class Stigmergy:
         self.url = server_url(url)
         self._http = Http(self.url, server_headers(token), timeout)
         self.breadcrumbs = Breadcrumbs(self._http)
+        self.runs = Runs(self._http)
+        self.agents = Agents(self._http)
         self.spaces = Spaces(self._http)
+
+    async def ask(self, agent: Agent | str, question: str, *, timeout: float | None = None) -> Any:
+        """Start a run and wait for its answer."""
+        handle = await self.runs.start(agent, question)
+        return await handle.result(timeout)
 
     async def close(self) -> None:
         await self._http.close()

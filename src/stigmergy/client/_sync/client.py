@@ -1,9 +1,12 @@
 # Made from ../_async/client.py by scripts/generate_client.py; `make fix` makes it again.
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
+from stigmergy.agents.agent import Agent
+from stigmergy.client._sync.agents import SyncAgents
 from stigmergy.client._sync.breadcrumbs import SyncBreadcrumbs
 from stigmergy.client._sync.http import Http
+from stigmergy.client._sync.runs import SyncRuns
 from stigmergy.client._sync.spaces import SyncSpaces
 from stigmergy.client.calls import server_headers, server_url
 
@@ -17,7 +20,14 @@ class SyncStigmergy:
         self.url = server_url(url)
         self._http = Http(self.url, server_headers(token), timeout)
         self.breadcrumbs = SyncBreadcrumbs(self._http)
+        self.runs = SyncRuns(self._http)
+        self.agents = SyncAgents(self._http)
         self.spaces = SyncSpaces(self._http)
+
+    def ask(self, agent: Agent | str, question: str, *, timeout: float | None = None) -> Any:
+        """Start a run and wait for its answer."""
+        handle = self.runs.start(agent, question)
+        return handle.result(timeout)
 
     def close(self) -> None:
         self._http.close()

@@ -22,6 +22,8 @@ IDLE_SECONDS = 3.0
 class Http:
     def __init__(self, url: str, headers: Mapping[str, str], timeout: float) -> None:
         self._url = url
+        # how long an answer may be waited for
+        self.timeout = timeout
         limits = httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=IDLE_SECONDS)
         self._client = httpx.Client(base_url=url, headers=headers, timeout=timeout, limits=limits)
         self._stream_timeout = httpx.Timeout(timeout, read=max(timeout, SILENCE_SECONDS))
@@ -42,9 +44,9 @@ class Http:
             time.sleep(pause)
 
     def follow(self, call: Call, after: int | None, decode: Decode[T]) -> Iterator[T]:
-        """The events of a feed, over as many connections as it takes."""
+        """The events of a feed, over as many connections as it takes, until there are no more."""
         following = Following(call, self._url, after, decode)
-        while True:
+        while not following.over:
             try:
                 with self._opened.stream(
                     call.method, call.path, params=call.params, headers=following.headers, timeout=self._stream_timeout
@@ -59,7 +61,8 @@ class Http:
                         pause = following.refused(answer)
             except httpx.RequestError as error:
                 pause = following.failed(error)
-            time.sleep(pause)
+            if not following.over:
+                time.sleep(pause)
 
     @property
     def _opened(self) -> httpx.Client:
