@@ -1,8 +1,8 @@
 """The client of a Stigmergy server: what a program says to its own store, said over HTTP.
 
-`Stigmergy` is for asyncio, `SyncStigmergy` for everybody else. Their `.breadcrumbs`, `.runs`, `.agents` and `.spaces` have the methods
-of those of an `App`, with the same parameters and results, and raise the same errors, so that a program can move from one to the
-other. What a token may not do is `Forbidden`.
+`Stigmergy` is for asyncio, `SyncStigmergy` for everybody else. Their `.breadcrumbs`, `.runs`, `.agents` and `.spaces` have the
+methods of those of an `App`, with the same parameters and results, and raise the same errors, so that a program can move from one
+to the other. What a token may not do is `Forbidden`.
 
 - A read, a write with `if_match`, and what happens once however often it is asked for (a breadcrumb is created, a run started,
   spoken to or stopped, an agent put) are tried again, a few times, when the connection fails or the server is busy or gone for a
