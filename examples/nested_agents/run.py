@@ -1,6 +1,6 @@
 """Start Stigmergy and the service beside it, in a folder of their own, and talk to them: `python examples/nested_agents/run.py`.
 
-Ctrl-C, or an empty line, ends both. What was said is in the folder that it prints; start it there again and go on.
+Ctrl-C, or an empty line, ends both. What was said stays in the folder that it prints; given as its argument, it goes on there.
 """
 
 import base64
@@ -11,26 +11,30 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
 import urllib.request
+import uuid
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
 STIGMERGY = str(Path(sys.executable).with_name("stigmergy"))
 PORT, SERVICE_PORT = 8420, 9000
+PATIENCE_SECONDS = 30
 
 
 class Both:
     """The two processes, on a store in a folder. Either may be killed and started again."""
 
-    def __init__(self, folder: Path, port: int = PORT, service_port: int = SERVICE_PORT) -> None:
+    def __init__(self, folder: Path, port: int = PORT, service_port: int = SERVICE_PORT, **environment: str) -> None:
         self.url = f"http://127.0.0.1:{port}"
+        self.port, self.service_port = port, service_port
         self._folder = folder
-        self._ports = port, service_port
-        self._environment = os.environ | self._kept_secrets(f"http://127.0.0.1:{service_port}")
-        self.token = self._token("mia", "read", "write")
-        self._environment |= {"STIGMERGY_URL": self.url}
-        self._environment["STIGMERGY_TOKEN"] = self._token("agent:orchestrator", "read", "write", "operate")
+        self._environment = os.environ | environment | self._kept_secrets(f"http://127.0.0.1:{service_port}")
+        self.mia = self._token("mia", "read", "write")
+        self.orchestrator = self._token("agent:orchestrator", "read", "write", "operate")
+        self._environment |= {"STIGMERGY_URL": self.url, "STIGMERGY_TOKEN": self.orchestrator}
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def _kept_secrets(self, service: str) -> dict[str, str]:
@@ -49,10 +53,9 @@ class Both:
         return done.stdout.strip()
 
     def start(self, which: str) -> None:
-        port, service_port = self._ports
         command = {
-            "stigmergy": [STIGMERGY, "serve", "--port", str(port)],
-            "service": [sys.executable, str(HERE / "service.py"), str(service_port)],
+            "stigmergy": [STIGMERGY, "serve", "--port", str(self.port)],
+            "service": [sys.executable, str(HERE / "service.py"), str(self.service_port)],
         }[which]
         log = (self._folder / f"{which}.log").open("ab")
         self.processes[which] = subprocess.Popen(command, cwd=self._folder, env=self._environment, stdout=log, stderr=log)
@@ -66,6 +69,8 @@ class Both:
     def __enter__(self) -> "Both":
         for which in ("stigmergy", "service"):
             self.start(which)
+        while not any(agent["name"] == "orchestrator" for agent in self.call("GET", "/v1/agents")["items"]):
+            time.sleep(0.1)  # the service has not said yet who its agents are
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -74,17 +79,19 @@ class Both:
         for process in self.processes.values():
             process.wait()
 
-    def call(self, method: str, path: str, body: Any = None, *, seconds: float = 30) -> Any:
-        """The API, as Mia. As long as it is not there it is waited for."""
-        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
+    def call(self, method: str, path: str, body: Any = None, *, token: str | None = None) -> Any:
+        """The API, as Mia if no other token is given. As long as it is not there it is waited for."""
+        headers = {"Authorization": f"Bearer {token or self.mia}", "Content-Type": "application/json"}
         data = None if body is None else json.dumps(body).encode()
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             try:
                 request = urllib.request.Request(self.url + path, data, headers, method=method)
-                with urllib.request.urlopen(request, timeout=seconds) as answer:
+                with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS) as answer:
                     return json.loads(answer.read() or b"null")
-            except OSError:
+            except urllib.error.HTTPError as refused:
+                raise RuntimeError(f"{method} {path}: {refused.code} {refused.read().decode()}") from None
+            except (OSError, HTTPException):
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.1)
@@ -96,7 +103,7 @@ def talk(both: Both) -> None:
     print("Ask what a bitcoin is worth. An empty line ends it.")
     seen, question = 0, None
     while (line := input("> ").strip()) != "":
-        said = both.call("POST", path, {"content": line, "reply_to": question})
+        said = both.call("POST", path, {"id": str(uuid.uuid4()), "content": line, "reply_to": question})
         seen = said["seq"]
         while not (heard := both.call("GET", f"{path}?after={seen}")["items"]):
             time.sleep(0.1)
