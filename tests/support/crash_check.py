@@ -42,10 +42,11 @@ class Journal(NamedTuple):
 
 async def check_journal(store: Database, rows: Mapping[str, Query[Any]] = ROWS) -> dict[str, Journal]:
     """Fail unless journal, rows, versions and tombstones of every tenant say the same; give what they say."""
-    return {tenant: await store.read(_check_tenant, rows, scope=Scope(tenant)) for tenant in await store.tenants()}
+    return {tenant: await store.read(check_tenant, rows, scope=Scope(tenant)) for tenant in await store.tenants()}
 
 
-async def _check_tenant(tx: Snapshot, queries: Mapping[str, Query[Any]]) -> Journal:
+async def check_tenant(tx: Snapshot, queries: Mapping[str, Query[Any]]) -> Journal:
+    """The same of the tenant whose transaction it is."""
     ((head,),) = await tx.rows(HEAD)
     steps = [Step(*row) for row in await tx.rows(CHANGES)]
     assert [step.seq for step in steps] == list(range(1, head + 1)), (

@@ -94,20 +94,25 @@ class Lives(NamedTuple):
 
 async def check_runs(store: Database) -> dict[str, Lives]:
     """Fail unless the runs of every tenant are whole, whether they go on or have ended."""
-    found: dict[str, Lives] = {}
-    for tenant, journal in (await check_journal(store, OF_RUNS)).items():
-        check_transitions(journal)
-        lives = lives_of(journal)
-        books = await store.read(_books, tenant, scope=Scope(tenant))
-        for life in lives.of.values():
-            check_life(life)
-            check_books(life, books)
-            check_task(life, lives)
-            check_place_in_tree(life, lives)
-        check_tasks(lives)
-        assert set(books.heads) == set(lives.of)
-        found[tenant] = lives
-    return found
+    journals = await check_journal(store, OF_RUNS)
+    return {tenant: check_tenant(journal, await books_of(store, tenant)) for tenant, journal in journals.items()}
+
+
+def check_tenant(journal: Journal, books: Books) -> Lives:
+    check_transitions(journal)
+    lives = lives_of(journal)
+    for life in lives.of.values():
+        check_life(life)
+        check_books(life, books)
+        check_task(life, lives)
+        check_place_in_tree(life, lives)
+    check_tasks(lives)
+    assert set(books.heads) == set(lives.of)
+    return lives
+
+
+async def books_of(store: Database, tenant: str) -> Books:
+    return await store.read(_books, tenant, scope=Scope(tenant))
 
 
 async def check_all_ended(store: Database) -> dict[str, Lives]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -64,7 +64,7 @@ class Performer:
         if len(ready) == 1:
             await self._make(ready[0])
         elif ready:
-            await asyncio.gather(*(self._make(call) for call in ready))
+            await _together(self._make(call) for call in ready)
         return None
 
     def _approval(self, call: ToolCall) -> Wait | None:
@@ -258,3 +258,15 @@ async def _ask_client(tx: Any, acting: Acting, args: Details) -> Waiting:
 def recorded(did: Iterable[Did]) -> list[NewThought]:
     """What hooks did, as thoughts of the run."""
     return [each.thought() for each in did]
+
+
+async def _together(calls: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """All at once. When one breaks off, the others have too before it is told: nobody would look after them."""
+    tasks = [asyncio.create_task(call) for call in calls]
+    try:
+        await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise

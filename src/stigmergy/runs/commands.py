@@ -155,7 +155,7 @@ async def wake(tx: Transaction, run: Run) -> Run:
         run, status="running", deadline=deadline, max_steps=run.step + limits.max_steps, result=None, ended_at=None
     )
     point("wake.half")
-    await move_task(tx, run, "running")
+    await move_task(tx, run, "running", result=None)
     await set_timer(tx, DEADLINE, run.id, deadline)
     await make_ready(tx, run)
     return run
