@@ -11,8 +11,8 @@ ARGS ?=
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' Makefile
 
-run: $(READY) ## start the server; ARGS="module:app --port 8000" are its arguments
-	$(BIN)/stigmergy serve $(ARGS)
+run: $(READY) ## start the server with the demo team; ARGS="module:app --port 8000" are its arguments
+	$(BIN)/stigmergy serve $(or $(ARGS),examples/demo/team.py:app)
 
 test: $(READY) ## all tests, the checks included; ARGS="-k lease" are pytest's
 	@$(BIN)/pytest -q -m "serial and not soak" $(ARGS) || [ $$? -eq 5 ] # 5: none selected

@@ -77,8 +77,12 @@ class App(Declaring):
         settings: Settings | None = None,
         clock: Clock | None = None,
         telemetry: Telemetry | None = None,
+        greeting: str = "",
     ) -> None:
+        """`greeting` is what `stigmergy serve` says when it is there; `{url}` in it is where."""
         super().__init__(entity)
+        self.greeting = greeting
+        self._at_start: list[Callable[[], Awaitable[Any]]] = []
         self.code = Code(agents, hooks)
         given = settings if settings is not None else configuration.load()
         self.settings = given if store is None else msgspec.structs.replace(given, store=store)
@@ -208,7 +212,21 @@ class App(Declaring):
             self._tasks.append(asyncio.create_task(delivering.run(), name="deliveries"))
         if settings.work:
             self._running = await Running(database, self.code, settings, searcher, self.telemetry).__aenter__()
+        await self._start()
         return self
+
+    async def _start(self) -> None:
+        try:
+            for function in self._at_start:
+                await function()
+        except BaseException as error:
+            await self.__aexit__(type(error), error, error.__traceback__)
+            raise
+
+    def at_start(self, function: Callable[[], Awaitable[Any]]) -> Callable[[], Awaitable[Any]]:
+        """A decorator: call this when the app has been opened, before anybody uses it."""
+        self._at_start.append(function)
+        return function
 
     async def drain(self) -> None:
         """Begin no further step of any run, and wait for those that are under way. Other workers go on with the runs."""

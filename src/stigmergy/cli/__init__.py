@@ -26,6 +26,8 @@ app = App(name="stigmergy", help="A state and run engine for LLM agents.", versi
 # by name: the server's imports are the slowest, and no other command needs them
 app.command("stigmergy.cli.serve:serve")
 app.command("stigmergy.cli.worker:worker")
+app.command("stigmergy.cli.chat:chat")
+app.command("stigmergy.cli.spaces:app", name="spaces")
 app.command(store.migrate)
 app.command(store.backup)
 app.command(store.doctor)

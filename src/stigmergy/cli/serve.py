@@ -70,7 +70,7 @@ async def _serve(app: App) -> None:
                 end_feeds(api)
                 ending.append(asyncio.create_task(app.drain(), name="drain"))
 
-        await _Server(config, settings.store, end).serve()
+        await _Server(config, app, end).serve()
         if ending:
             await asyncio.wait(ending, timeout=SHUTDOWN_SECONDS)
 
@@ -78,9 +78,9 @@ async def _serve(app: App) -> None:
 class _Server(uvicorn.Server):
     """Says where it is once it is there."""
 
-    def __init__(self, config: uvicorn.Config, store: str, on_exit: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, app: App, on_exit: Callable[[], None]) -> None:
         super().__init__(config)
-        self._store = store
+        self._app = app
         self._on_exit = on_exit
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -102,6 +102,8 @@ class _Server(uvicorn.Server):
         for server in self.servers:
             for listening in server.sockets:
                 host, port = listening.getsockname()[:2]
-                out.print(f"Stigmergy keeps its state in {self._store} and listens on http://{host}:{port}")
+                out.print(f"Stigmergy keeps its state in {self._app.settings.store} and listens on http://{host}:{port}")
                 out.print(f"  health   http://{host}:{port}/health")
                 out.print(f"  OpenAPI  http://{host}:{port}/openapi.json")
+                if self._app.greeting:
+                    out.print(self._app.greeting.replace("{url}", f"http://{host}:{port}"), markup=False)
