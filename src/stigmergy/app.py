@@ -11,6 +11,7 @@ import msgspec
 
 from stigmergy import settings as configuration
 from stigmergy.agents.agent import Agent, Hooks
+from stigmergy.agents.tools import Tool, as_tool
 from stigmergy.breadcrumbs import commands as breadcrumb_commands
 from stigmergy.breadcrumbs.audience import Reader
 from stigmergy.breadcrumbs.embeddings import open_embedder
@@ -73,6 +74,7 @@ class App(Declaring):
         tenant: str = "main",
         entity: str = "app",
         agents: Iterable[Agent] = (),
+        tools: Iterable[Callable[..., Any] | Tool] = (),
         hooks: Hooks | None = None,
         settings: Settings | None = None,
         clock: Clock | None = None,
@@ -83,7 +85,7 @@ class App(Declaring):
         super().__init__(entity)
         self.greeting = greeting
         self._at_start: list[Callable[[], Awaitable[Any]]] = []
-        self.code = Code(agents, hooks)
+        self.code = Code(agents, hooks, map(as_tool, tools))
         given = settings if settings is not None else configuration.load()
         self.settings = given if store is None else msgspec.structs.replace(given, store=store)
         self._scope = Scope(check_tenant(tenant), entity)

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from stigmergy import Agent, App, Reply, Request, latest, nearest, on, recent
+from stigmergy import Agent, App, Reply, Request, ToolContext, latest, nearest, on, recent, tool
 from stigmergy.agents.model import Definition
 from stigmergy.kernel.rules import MAX_DEPTH, Diagnostic
 from stigmergy.runs.model import Run
@@ -224,3 +224,46 @@ async def test_a_private_breadcrumb_wakes_nobody_who_may_not_read_it(settings: S
         (run,) = await over(app, "ada")
         assert (await app.runs.messages(run.id))[0].content == "ours"
         assert (await ended(app, run.id)).status == "completed"
+
+
+# ---- tools that are woken by themselves ----
+
+
+async def test_a_tool_that_subscribes_is_called_with_the_trigger_and_what_was_gathered_and_its_result_is_a_breadcrumb(
+    settings: Settings,
+) -> None:
+    gathered: list[Any] = []
+
+    @tool(subscriptions=[on("price.wanted.v1"), latest("rates.v1", as_="rates")], output={"schema_name": "price.found.v1"})
+    async def price(symbol: str, context: ToolContext) -> dict[str, float]:
+        """What a coin is worth."""
+        gathered.append(context.assembly)
+        assert context.assembly is not None
+        return {symbol: context.assembly["rates"]["context"][symbol]}
+
+    async with App(settings=settings, tools=[price]) as app:
+        await app.breadcrumbs.create("rates.v1", context={"BTC": 64_000.0, "key": 1}, llm_hints={"exclude": ["key"]})
+        assert await runs_of(app, "tool.price") == []
+        wanted = await app.breadcrumbs.create("price.wanted.v1", context={"symbol": "BTC", "for": "mia"})
+        (run,) = await over(app, "tool.price")
+        assert (run.status, run.error, run.cause.kind) == ("completed", None, "subscription")
+        (found,) = (await app.breadcrumbs.find({"schema_name": "price.found.v1"})).items
+        assert found.context == {"BTC": 64_000.0}
+        assert gathered[0]["trigger"]["context"] == wanted.context
+        assert gathered[0]["rates"]["context"] == {"BTC": 64_000.0}
+
+
+async def test_a_trigger_that_does_not_fit_a_tool_fails_its_run_and_nothing_else(settings: Settings) -> None:
+    @tool(subscriptions=[on("price.wanted.v1")], output={"schema_name": "price.found.v1"})
+    async def price(symbol: str) -> float:
+        """What a coin is worth."""
+        return 1.0
+
+    async with App(settings=settings, tools=[price]) as app:
+        await app.breadcrumbs.create("price.wanted.v1", context={"coin": "BTC"})
+        (run,) = await over(app, "tool.price")
+        assert run.status == "failed"
+        assert run.error is not None
+        assert "symbol" in run.error
+        await app.breadcrumbs.create("price.wanted.v1", context={"symbol": "BTC"})
+        assert sorted(run.status for run in await over(app, "tool.price", 2)) == ["completed", "failed"]

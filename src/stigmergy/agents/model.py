@@ -24,8 +24,17 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _TOOL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 
 
+class OutputSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What the answer is: checked against a schema, written as a breadcrumb, or both."""
+
+    json_schema: JsonObject | None = None
+    schema_name: str | None = None
+    tags: tuple[str, ...] = ()
+
+
 class ToolSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A tool as its agent's definition has it. `gateway` tools say in `execution` how they are called."""
+    """A tool as its agent's definition has it. `gateway` tools say in `execution` how they are called. One with subscriptions is
+    also called by itself, with what woke it."""
 
     name: str
     description: str = ""
@@ -39,6 +48,8 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
     timeout_ms: int = 30_000
     repeatable: bool = False
     tries: int = 1
+    subscriptions: tuple[JsonObject, ...] = ()
+    output: OutputSpec | None = None
 
     @property
     def shape(self) -> str:
@@ -69,14 +80,6 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
     on_error: bool = False
     timeout_ms: int = 600_000
     on_timeout: OnTimeout = "cancel"
-
-
-class OutputSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What the answer is: checked against a schema, written as a breadcrumb, or both."""
-
-    json_schema: JsonObject | None = None
-    schema_name: str | None = None
-    tags: tuple[str, ...] = ()
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):

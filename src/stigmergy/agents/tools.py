@@ -2,21 +2,22 @@
 
 import asyncio
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
 from functools import partial
 from typing import Any, NamedTuple, get_type_hints, overload
 
 import msgspec
 
-from stigmergy.agents.model import JsonObject, ToolSpec, Visibility
+from stigmergy.agents.model import JsonObject, OutputSpec, ToolSpec, Visibility
 from stigmergy.errors import Invalid
 
 
 class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     """What a tool may know of the call. A function that has a parameter of this type is given one; the model never sees it.
 
-    `idempotency_key` is the same for every attempt at this call: hand it on to services that understand such keys.
+    `idempotency_key` is the same for every attempt at this call: hand it on to services that understand such keys. `assembly`
+    is what was gathered for a tool that was woken by itself: the trigger, and each source under its name.
     """
 
     tenant: str
@@ -27,6 +28,7 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str
     call_id: str
     attempt: int = 1
+    assembly: JsonObject | None = None
 
     @property
     def idempotency_key(self) -> str:
@@ -72,6 +74,8 @@ def tool(
     visibility: Visibility = "hidden",
     category: str | None = None,
     agent_scope: tuple[str, ...] = (),
+    subscriptions: Sequence[Any] = (),
+    output: JsonObject | None = None,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 
 
@@ -79,7 +83,8 @@ def tool(function: Callable[..., Any] | None = None, /, **about: Any) -> Any:
     """Make a function a tool, with or without arguments: `@tool` or `@tool(timeout=5, repeatable=True)`.
 
     A `repeatable` tool may run more than once for one call (after a crash, and `tries` times when it fails); any other runs
-    at most once.
+    at most once. With `subscriptions` (`on`, `latest`, …) it is also called by itself when one of them matches: its arguments
+    are the fields of these names in the trigger. `output={"schema_name": …, "tags": […]}` makes a breadcrumb of its result.
     """
     if function is not None:
         return as_tool(function)
@@ -98,8 +103,17 @@ def as_tool(function: "Callable[..., Any] | Tool", **about: Any) -> Tool:
     args = msgspec.defstruct(f"{name}_arguments", fields, forbid_unknown_fields=True, kw_only=True)
     timeout = about.pop("timeout", 30.0)
     description = about.pop("description", None) or inspect.getdoc(function) or ""
+    about["subscriptions"] = tuple(msgspec.to_builtins(each) for each in about.get("subscriptions", ()))
+    about["output"] = _output(about.get("output"), name)
     spec = ToolSpec(name=name, description=description, parameters=parameters_of(args), timeout_ms=int(timeout * 1000), **about)
     return Tool(spec, function, args, context)
+
+
+def _output(given: JsonObject | None, name: str) -> OutputSpec | None:
+    try:
+        return None if given is None else msgspec.convert(given, OutputSpec)
+    except msgspec.ValidationError as error:
+        raise Invalid(f"the output of the tool {name}: {error}", "output") from error
 
 
 def parameters_of(args: type[msgspec.Struct]) -> JsonObject:

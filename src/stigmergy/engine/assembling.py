@@ -11,12 +11,12 @@ from stigmergy.agents.model import Definition, entity_of
 from stigmergy.agents.tokens import count_tokens
 from stigmergy.breadcrumbs.assembly import Assembly, assemble, gather
 from stigmergy.breadcrumbs.audience import Reader
-from stigmergy.breadcrumbs.model import Breadcrumb
+from stigmergy.breadcrumbs.model import Breadcrumb, JsonObject
 from stigmergy.breadcrumbs.search import Searcher
 from stigmergy.breadcrumbs.subscriptions import parse_subscriptions
 from stigmergy.engine.starting import as_trigger
 from stigmergy.errors import StigmergyError
-from stigmergy.kernel.blocks import put_block
+from stigmergy.kernel.blocks import get_block, put_block
 from stigmergy.kernel.database import Database
 from stigmergy.kernel.leases import Claim, hold
 from stigmergy.kernel.retention import pin
@@ -76,7 +76,18 @@ async def _keep(tx: Transaction, worker: str, claim: Claim, run: Run, assembly: 
     return await tx.update(run, assembly=block, metadata=run.metadata | {"provenance": provenance})
 
 
+TITLE = b"What you asked to see:\n"
+
+
+async def assembled(tx: Snapshot, run: Run) -> JsonObject | None:
+    """What was gathered for a run: the trigger, and each source under its name."""
+    if run.assembly is None:
+        return None
+    body = (await get_block(tx, run.assembly)).body
+    return msgspec.json.decode(body.removeprefix(TITLE))["context"]
+
+
 def as_block(assembly: Assembly) -> bytes:
     """The assembly as the prompt has it: what was gathered, then where it is from."""
     parts = ("context", "provenance", "dropped", "missing")
-    return b"What you asked to see:\n" + msgspec.json.encode({part: getattr(assembly, part) for part in parts}, order="sorted")
+    return TITLE + msgspec.json.encode({part: getattr(assembly, part) for part in parts}, order="sorted")

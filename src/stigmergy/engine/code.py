@@ -13,12 +13,14 @@ from stigmergy.engine.direct import DIRECT
 class Code:
     """The program's own. A worker claims only runs whose needs are met here."""
 
-    def __init__(self, agents: Iterable[Agent] = (), hooks: Hooks | None = None) -> None:
+    def __init__(self, agents: Iterable[Agent] = (), hooks: Hooks | None = None, tools: Iterable[Tool] = ()) -> None:
+        self._alone = {tool.spec.name: tool for tool in tools}
         self.tools: dict[str, Tool] = {}
         self.models: dict[str, Model] = {}
         self.output_types: dict[str, Any] = {}
         self.agents: dict[str, Agent] = {}
         self.hooks = hooks or Hooks()
+        self.tools |= {tool.spec.shape: tool for tool in self._alone.values()}
         for agent in agents:
             self.add(agent)
 
@@ -39,7 +41,7 @@ class Code:
 
     def definitions(self) -> list[Definition]:
         """What is to be stored: the agents, and each of their tools as something that a task can name."""
-        tools: dict[str, ToolSpec] = {}
+        tools: dict[str, ToolSpec] = {name: tool.spec for name, tool in self._alone.items()}
         for agent in self.agents.values():
             tools |= {tool.name: tool for tool in agent.definition.tools}
         alone = [tool_agent(tool) for tool in tools.values()]
@@ -65,5 +67,12 @@ class Code:
 
 
 def tool_agent(tool: ToolSpec) -> Definition:
-    """A tool that can be given a task of its own: run durably, with no model."""
-    return Definition(name=f"tool.{tool.name}", model=DIRECT, tools=(tool,), builtin_tools=())
+    """A tool that can be given a task of its own, or be woken by itself: run durably, with no model."""
+    return Definition(
+        name=f"tool.{tool.name}",
+        model=DIRECT,
+        tools=(tool,),
+        builtin_tools=(),
+        subscriptions=tool.subscriptions,
+        output=tool.output,
+    )

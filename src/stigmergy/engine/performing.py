@@ -44,12 +44,15 @@ class Writer(Protocol):
 
 
 class Performer:
-    def __init__(self, runtime: Runtime, live: Live, box: Toolbox, write: Writer, mine: set[str]) -> None:
+    def __init__(
+        self, runtime: Runtime, live: Live, box: Toolbox, write: Writer, mine: set[str], assembly: JsonObject | None = None
+    ) -> None:
         self._runtime = runtime
         self._live = live
         self._box = box
         self._write = write
         self._mine = mine
+        self._assembly = assembly
         self._hooks = runtime.code.hooks_of(live.run.agent)
 
     async def make_calls(self) -> Ending | None:
@@ -193,6 +196,7 @@ class Performer:
             run_id=run.id,
             call_id=call.id,
             attempt=call.attempts,
+            assembly=self._assembly,
         )
 
     async def _unit(self, call: ToolCall, spec: ToolSpec, args: JsonObject, did: list[Did]) -> None:

@@ -6,10 +6,11 @@ from typing import NamedTuple
 import msgspec
 
 from stigmergy.agents import store as agents
-from stigmergy.agents.model import Definition
+from stigmergy.agents.model import Definition, JsonObject
 from stigmergy.agents.models.port import Model
 from stigmergy.engine.answers import with_output
-from stigmergy.engine.assembling import gather_for
+from stigmergy.engine.assembling import assembled, gather_for
+from stigmergy.engine.code import DIRECT
 from stigmergy.engine.prompt import Block
 from stigmergy.engine.runtime import Runtime
 from stigmergy.engine.toolbox import Toolbox, is_in_conversation
@@ -28,6 +29,7 @@ class Prepared(NamedTuple):
     box: Toolbox
     blocks: Sequence[Block]
     bodies: Mapping[str, bytes]
+    assembly: JsonObject | None
 
 
 async def prepare(runtime: Runtime, loaded: Loaded, worker: str, claim: Claim, scope: Scope) -> Prepared:
@@ -46,7 +48,9 @@ async def prepare(runtime: Runtime, loaded: Loaded, worker: str, claim: Claim, s
     if served.missing:
         texts.append("Tools of these servers are not there now:\n" + "\n".join(f"- {why}" for why in served.missing))
     bodies = await runtime.database.read(_pictures, loaded.messages, scope=scope) if _has_pictures(loaded.messages) else {}
-    return Prepared(run, model, box, [Block.of(text) for text in texts], bodies)
+    # a model reads of it in its prompt
+    assembly = await runtime.database.read(assembled, run, scope=scope) if definition.model == DIRECT else None
+    return Prepared(run, model, box, [Block.of(text) for text in texts], bodies, assembly)
 
 
 async def _texts(tx: Snapshot, run: Run, definition: Definition) -> list[str]:

@@ -16,6 +16,7 @@ from stigmergy.breadcrumbs.audience import Reader
 from stigmergy.breadcrumbs.model import Breadcrumb
 from stigmergy.breadcrumbs.subscriptions import parse_subscriptions
 from stigmergy.breadcrumbs.waking import as_crumb, is_own, sees_change, subscription_rules
+from stigmergy.engine.code import DIRECT
 from stigmergy.errors import Invalid, NotFound
 from stigmergy.kernel.journal import Change
 from stigmergy.kernel.rules import Rule
@@ -77,10 +78,15 @@ def rules_of(owner: str, definitions: Iterable[Definition]) -> list[Rule]:
                 parse_subscriptions(list(definition.subscriptions)),
                 kind=RULE_KIND,
                 entity=entity_of(definition.name),
-                action={"agent": definition.name, "cause": "subscription"},
+                action={"agent": definition.name, "cause": "subscription", **_arguments(definition)},
                 on_own_writes=definition.triggers_on_own,
             )
     return rules
+
+
+def _arguments(definition: Definition) -> JsonObject:
+    """For a tool that is woken by itself: what of a trigger it takes."""
+    return {"arguments": list(definition.tools[0].parameters.get("properties", {}))} if definition.model == DIRECT else {}
 
 
 async def start_for_change(tx: Transaction, rule: Rule, change: Change) -> None:
@@ -89,14 +95,14 @@ async def start_for_change(tx: Transaction, rule: Rule, change: Change) -> None:
     trigger = None if is_own(rule, change, entity_of(name)) else await as_trigger(tx, name, change)
     if trigger is None:
         return
-    record = change.record
+    record, arguments = change.record, rule.action.get("arguments")
     message = record if isinstance(record, SpaceMessage) else None
     space_id = getattr(record, "space_id", None)
     await start(
         tx,
         Start(
             agent=name,
-            instruction=text_of(trigger),
+            instruction=text_of(trigger) if arguments is None else _given(trigger, arguments),
             owner_id=getattr(record, "owner_id", change.actor),
             space_id=space_id or "",
             active_space_id=None if message is None else message.space_id,
@@ -127,6 +133,11 @@ async def as_trigger(tx: Snapshot, agent: str, change: Change) -> Trigger | None
         return None
     crumb = as_crumb(change)
     return Trigger(crumb, (await breadcrumbs.shown(tx, [crumb]))[0].context)
+
+
+def _given(trigger: Trigger, arguments: list[str]) -> str:
+    """A trigger as the arguments of a tool."""
+    return msgspec.json.encode({name: trigger.shown[name] for name in arguments if name in trigger.shown}).decode()
 
 
 def text_of(trigger: Trigger) -> str:

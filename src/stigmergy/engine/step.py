@@ -106,7 +106,7 @@ class Driver:
         self._shown = Shown.of(ready.box.shown())
         self._model = ready.model
         self._hooks = self._runtime.code.hooks_of(loaded.run.agent)
-        self._performer = Performer(self._runtime, self._live, self._box, self._write, self._mine)
+        self._performer = Performer(self._runtime, self._live, self._box, self._write, self._mine, ready.assembly)
 
     async def _reload(self) -> bool:
         read = self._runtime.database.read
