@@ -59,6 +59,14 @@ async def soak(mortal: MortalRuns, chance: random.Random) -> Counter[str]:
     return counted(lives) + Counter(kills=mortal.kills, recoveries=recoveries, told=len(mortal.answers))
 
 
+def write_report(found: dict[str, Counter[str]], versions: dict[str, str], seed: int, seconds: float) -> None:
+    names = ("kills", "recoveries", "runs", "steps", "once", "unknown", "told")
+    rows = "\n".join(f"| {versions[engine]} | {' | '.join(f'{of[name]:,}' for name in names)} |" for engine, of in found.items())
+    about = {"kills": sum(of["kills"] for of in found.values()), "per_store": KILLS_PER_STORE, "in_a_row": MOST_IN_A_ROW}
+    REPORT.parent.mkdir(parents=True, exist_ok=True)
+    REPORT.write_text(PAGE.format(rows=rows, seed=seed, minutes=seconds / 60, **about))
+
+
 @pytest.mark.soak
 @pytest.mark.serial
 async def test_a_thousand_kills_leave_runs_that_end_whole(
@@ -66,7 +74,11 @@ async def test_a_thousand_kills_leave_runs_that_end_whole(
 ) -> None:
     started = time.monotonic()
     template = postgres_server.template_ready("app", app_template)
-    found = {"sqlite": Counter[str](), "postgres": Counter[str]()}
+    versions = {
+        "sqlite": f"SQLite {apsw.sqlite_lib_version()}",
+        "postgres": f"PostgreSQL {postgres_server.execute('SHOW server_version')}",
+    }
+    found = {engine: Counter[str]() for engine in versions}
     for number in range(KILLS // KILLS_PER_STORE):
         engine = "postgres" if number % 2 else "sqlite"
         folder = tmp_path / str(number)
@@ -76,12 +88,4 @@ async def test_a_thousand_kills_leave_runs_that_end_whole(
         with MortalRuns(mother_of_agents, store, folder, seed=seed + number) as mortal:
             found[engine] += await soak(mortal, random.Random(seed + number))
         postgres_server.drop_database(name)
-    versions = {
-        "sqlite": f"SQLite {apsw.sqlite_lib_version()}",
-        "postgres": f"PostgreSQL {postgres_server.execute('SHOW server_version')}",
-    }
-    names = ("kills", "recoveries", "runs", "steps", "once", "unknown", "told")
-    rows = "\n".join(f"| {versions[engine]} | {' | '.join(f'{of[name]:,}' for name in names)} |" for engine, of in found.items())
-    about = {"kills": sum(of["kills"] for of in found.values()), "per_store": KILLS_PER_STORE, "in_a_row": MOST_IN_A_ROW}
-    REPORT.parent.mkdir(parents=True, exist_ok=True)
-    REPORT.write_text(PAGE.format(rows=rows, seed=seed, minutes=(time.monotonic() - started) / 60, **about))
+        write_report(found, versions, seed, time.monotonic() - started)

@@ -315,7 +315,7 @@ def check_place_in_tree(life: Life, lives: Lives) -> None:
         return
     parent = lives.of[run.parent_run_id]
     assert (run.nesting, run.root_id) == (parent.run.nesting + 1, parent.run.root_id)
-    if parent.run.status in ("failed", "canceled"):
+    if parent.run.status in ("failed", "canceled") and not _was_told_since(life, parent.run.ended_at or 0):
         assert run.status in ENDED, f"{run} goes on under {parent.run}"
     waits = [wait for wait in parent.waits if wait.party == run.id]
     for wait in waits:
@@ -327,6 +327,11 @@ def check_place_in_tree(life: Life, lives: Lives) -> None:
         task = lives.tasks[run.task_id]
         told = [message.name for message in parent.messages if (message.name or "").startswith(f"task:{task.id}:")]
         assert told == [f"task:{task.id}:{number}" for number in range(1, task.completions + 1)], f"{parent.run} heard {told}"
+
+
+def _was_told_since(life: Life, moment: int) -> bool:
+    """Somebody gave a run more to do, whatever became of its parent."""
+    return any(message.role == "user" and message.created_at >= moment for message in life.messages)
 
 
 def check_done_once(lives: Lives, lines: Iterable[str], tools: Iterable[str] = ("once",)) -> None:

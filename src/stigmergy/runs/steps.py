@@ -127,9 +127,7 @@ async def begin(tx: Transaction, worker: str, claim: Claim) -> Loaded | None:
         return None
     definition = await agents.pinned(tx, run.agent, run.agent_version, shared=run.agent_shared)
     if not head.active:
-        await tx.rows(store.LOCK_AGENT, agent=run.agent)
-        ((active,),) = await tx.rows(store.ACTIVE, agent=run.agent, run_id=run.id)
-        if active >= definition.limits.concurrent_runs:
+        if not await _has_room(tx, run, definition):
             await tx.run(store.MARK, run_id=run.id, active=False, parked=True)
             await finish(tx, worker, claim)
             return None
@@ -141,6 +139,14 @@ async def begin(tx: Transaction, worker: str, claim: Claim) -> Loaded | None:
     elif head.active:  # whoever had it is gone in the middle of something
         run = await tx.update(run, attempts=run.attempts + 1)
     return await load(tx, run, definition, head.pos)
+
+
+async def _has_room(tx: Transaction, run: Run, definition: Definition) -> bool:
+    """Whether its agent may do one more run at once."""
+    await tx.rows(store.LOCK_AGENT, agent=run.agent)
+    ((active,),) = await tx.rows(store.ACTIVE, agent=run.agent, run_id=run.id)
+    most = definition.limits.concurrent_runs
+    return active < most or len(await tx.rows(store.LOCK_ACTIVE, agent=run.agent, run_id=run.id)) < most
 
 
 async def load(tx: Snapshot, run: Run, definition: Definition, pos: int) -> Loaded:

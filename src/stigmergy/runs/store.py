@@ -28,6 +28,12 @@ ACTIVE = Statement(
     "run_heads.active",
     "SELECT count(*) FROM run_heads WHERE tenant = :tenant AND agent = :agent AND active AND run_id <> :run_id",
 )
+# Who is about to wait for room waits first for those who make some at this moment.
+LOCK_ACTIVE = Statement(
+    "run_heads.lock_active",
+    """SELECT run_id FROM run_heads WHERE tenant = :tenant AND agent = :agent AND active AND run_id <> :run_id
+       ORDER BY run_id {for_update}""",
+)
 # Those who began at once must see each other.
 LOCK_AGENT = Statement("agents.lock", "SELECT name FROM agents WHERE tenant IN (:tenant, '*') AND name = :agent {for_update}")
 PARKED = Statement(
