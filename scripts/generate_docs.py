@@ -11,6 +11,7 @@ import stigmergy
 from stigmergy import errors
 from stigmergy.api.problems import CODES
 from stigmergy.errors import REFUSALS, StigmergyError
+from stigmergy.kernel.record import COLLECTIONS, Record
 from stigmergy.settings import FILE, described
 
 ROOT = Path(__file__).parent.parent
@@ -53,10 +54,33 @@ def errors_page() -> str:
     return "\n".join([*lines, "", "This page is made from the code by `make fix`.", ""])
 
 
-def _every_error() -> Iterator[type[StigmergyError]]:
+def collections_page() -> str:
+    _import_all()
+    lines = [
+        "# Collections",
+        "",
+        "Every record is in a collection. A trigger names one by its path, with `*` for any one segment and `**` for the rest, or by its",
+        "short name; a selector and the feed by the schema name that its records are seen under ([triggers](triggers.md)).",
+        "",
+        "| collection | path | schema name |",
+        "| --- | --- | --- |",
+    ]
+    for name, collection in sorted(COLLECTIONS.items()):
+        if collection.record.__module__.startswith("stigmergy."):  # tests have some of their own
+            schema_name = f"`{collection.schema_name}`" if isinstance(collection.schema_name, str) else "its own"
+            lines.append(f"| `{name}` | `{collection.path}` | {schema_name} |")
+    common = ", ".join(f"`{field}`" for field in Record.__struct_fields__)
+    return "\n".join([*lines, "", f"Each record has, besides its own fields, {common}.", "", "This page is made from the code by `make fix`.", ""])
+
+
+def _import_all() -> None:
     for module in pkgutil.walk_packages(stigmergy.__path__, "stigmergy."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
+
+
+def _every_error() -> Iterator[type[StigmergyError]]:
+    _import_all()
     found = [StigmergyError]
     for each in found:
         found += each.__subclasses__()
@@ -84,7 +108,7 @@ def _given_in_place() -> list[str]:
     return sorted(found)
 
 
-PAGES = {"docs/settings.md": settings_page, "docs/errors.md": errors_page}
+PAGES = {"docs/settings.md": settings_page, "docs/errors.md": errors_page, "docs/collections.md": collections_page}
 
 if __name__ == "__main__":
     for name, page in PAGES.items():

@@ -68,6 +68,7 @@ def fault(change: dict[str, Any], reading: Reading = READING) -> tuple[str | Non
             "action.writes[0].collection",
         ),
         ({"action": {"type": "agent"}}, "action"),
+        ({"action": {"type": "space_message", "text": "{{ context.data"}}, "action.text"),
     ],
 )
 def test_a_fault_refuses_everything_and_names_its_place(change: dict[str, Any], where: str) -> None:

@@ -10,13 +10,14 @@ from typing import Annotated, Any, NamedTuple, cast
 import msgspec
 from msgspec import Meta
 
+from stigmergy.breadcrumbs.templates import Template
 from stigmergy.errors import Invalid
 from stigmergy.kernel.matching import CompiledRule, collections_for
 from stigmergy.kernel.record import templates
 from stigmergy.kernel.rules import MAX_DEPTH, Rule, compiled
 from stigmergy.net import AddressRefused, Reach
 from stigmergy.triggers.fields import check_fields
-from stigmergy.triggers.model import Action, Handler, Webhook, Write, check_id, signing_key
+from stigmergy.triggers.model import Action, Handler, PostSpaceMessage, Webhook, Write, check_id, signing_key
 from stigmergy.triggers.posting import target_of
 from stigmergy.triggers.vocabulary import in_our_words
 from stigmergy.triggers.webhooks import check_headers
@@ -109,6 +110,8 @@ def read_action(given: str | Mapping[str, Any], reading: Reading) -> dict[str, A
     action: Action = _converted(given, Action, "action")
     if isinstance(action, Webhook):
         _check_webhook(action, reading.reach)
+    if isinstance(action, PostSpaceMessage):
+        Template(action.text, "action.text")
     if isinstance(action, Webhook | Handler):
         for place, write in enumerate(action.writes):
             check_write(write, f"action.writes[{place}]")

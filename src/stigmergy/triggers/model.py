@@ -80,7 +80,8 @@ class StartAgent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 class PostSpaceMessage(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, tag="space_message"
 ):
-    """A message from `sender`, in the space that is named or, without one, in that of the document."""
+    """A message from `sender`, in the space that is named or, without one, in that of the document. `text` is a template over the
+    change: `{{ context.data.error }}`."""
 
     text: Annotated[str, Meta(min_length=1, max_length=65_536)]
     space_id: str | None = None
@@ -164,7 +165,7 @@ class Delivery(Record, frozen=True, kw_only=True):
     settled_at: int | None = None
 
 
-DELIVERIES = declare(Delivery, "deliveries", path="deliveries/{trigger_id}", keep_versions=1)
+DELIVERIES = declare(Delivery, "deliveries", path="deliveries/{trigger_id}", schema_name="delivery.v1", keep_versions=1)
 
 
 def lane_of(rule: Rule, change: Change) -> str:

@@ -60,7 +60,7 @@ def verdict_on(status: int) -> Verdict:
     """2xx is delivered. What may be better next time is tried again; a redirect or a refusal would only be repeated."""
     if 200 <= status < 300:
         return "delivered"
-    return "again" if status in (408, 425, 429) or status >= 500 else "dead"
+    return "again" if status in (408, 429) or status >= 500 else "dead"
 
 
 def signature(key: bytes, id: str, timestamp: int, body: bytes) -> str:
