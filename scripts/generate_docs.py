@@ -59,8 +59,8 @@ def collections_page() -> str:
     lines = [
         "# Collections",
         "",
-        "Every record is in a collection. A trigger names one by its path, with `*` for any one segment and `**` for the rest, or by its",
-        "short name; a selector and the feed by the schema name that its records are seen under ([triggers](triggers.md)).",
+        "Every record is in a collection. A trigger names one by its path, with `*` for any one segment and `**` for the rest,",
+        "or by its short name; a selector and the feed by the schema name that its records are seen under ([triggers](triggers.md)).",
         "",
         "| collection | path | schema name |",
         "| --- | --- | --- |",
@@ -70,7 +70,8 @@ def collections_page() -> str:
             schema_name = f"`{collection.schema_name}`" if isinstance(collection.schema_name, str) else "its own"
             lines.append(f"| `{name}` | `{collection.path}` | {schema_name} |")
     common = ", ".join(f"`{field}`" for field in Record.__struct_fields__)
-    return "\n".join([*lines, "", f"Each record has, besides its own fields, {common}.", "", "This page is made from the code by `make fix`.", ""])
+    lines += ["", f"Each record has, besides its own fields, {common}."]
+    return "\n".join([*lines, "", "This page is made from the code by `make fix`.", ""])
 
 
 def _import_all() -> None:
