@@ -186,8 +186,18 @@ class App(Declaring):
         return await self.database.read(unit, *args, scope=self.scope, **kwargs)
 
     async def __aenter__(self) -> Self:
+        try:
+            await self._open()
+            for function in self._at_start:
+                await function()
+        except BaseException as error:  # what was opened by then is closed again
+            await self.__aexit__(type(error), error, error.__traceback__)
+            raise
+        return self
+
+    async def _open(self) -> None:
         settings = self.settings
-        database = await open_database(
+        self._database = database = await open_database(
             settings.store,
             owner_place=settings.owner_store,
             synchronous=settings.synchronous,
@@ -197,8 +207,7 @@ class App(Declaring):
         )
         self.telemetry = self._given_telemetry or open_telemetry(settings)
         if self.telemetry is not None:
-            database = ObservedDatabase(database, self.telemetry)
-        self._database = database
+            self._database = database = ObservedDatabase(database, self.telemetry)
         self._searcher = searcher = Searcher(open_embedder(settings))
         await running.declare(database, self._scope.actor, self.code, self._scope)
         await self.declare_triggers(database, settings.triggers, self._scope, self.reading_of(self._scope.actor))
@@ -214,16 +223,6 @@ class App(Declaring):
             self._tasks.append(asyncio.create_task(delivering.run(), name="deliveries"))
         if settings.work:
             self._running = await Running(database, self.code, settings, searcher, self.telemetry).__aenter__()
-        await self._start()
-        return self
-
-    async def _start(self) -> None:
-        try:
-            for function in self._at_start:
-                await function()
-        except BaseException as error:
-            await self.__aexit__(type(error), error, error.__traceback__)
-            raise
 
     def at_start(self, function: Callable[[], Awaitable[Any]]) -> Callable[[], Awaitable[Any]]:
         """A decorator: call this when the app has been opened, before anybody uses it."""

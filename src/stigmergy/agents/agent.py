@@ -5,6 +5,7 @@ from typing import Any, cast
 
 import msgspec
 
+from stigmergy.agents.checking import check_definition
 from stigmergy.agents.model import (
     Approval,
     CheckpointPolicy,
@@ -13,7 +14,6 @@ from stigmergy.agents.model import (
     Limits,
     OutputSpec,
     ToolSpec,
-    check_definition,
 )
 from stigmergy.agents.models.port import Model
 from stigmergy.agents.tools import Tool, as_tool

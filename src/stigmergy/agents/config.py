@@ -10,8 +10,9 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
+from stigmergy.agents.checking import check_definition
 from stigmergy.agents.gateway import check_execution
-from stigmergy.agents.model import Definition, Execution, JsonObject, ToolSpec, Visibility, check_definition
+from stigmergy.agents.model import Definition, Execution, JsonObject, ToolSpec, Visibility
 from stigmergy.errors import Invalid
 from stigmergy.kernel.json_schemas import schema_validator
 

@@ -5,12 +5,10 @@ is named, with the shape of its arguments; a worker that has functions of these 
 """
 
 import hashlib
-import re
 from typing import Any, Literal
 
 import msgspec
 
-from stigmergy.errors import Invalid
 from stigmergy.kernel.record import Record, declare
 
 JsonObject = dict[str, Any]
@@ -19,9 +17,6 @@ Executor = Literal["engine", "external"]
 Visibility = Literal["visible", "hidden", "result-only"]
 CheckpointPolicy = Literal["every_step", "tool_error", "low_confidence", "manual"]
 OnTimeout = Literal["continue", "cancel", "reject", "fail"]
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
-_TOOL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 
 
 class OutputSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -145,27 +140,3 @@ def queue_of(definition: Definition) -> str:
 def entity_of(agent: str) -> str:
     """The entity that an agent is in conversations and in the journal."""
     return f"agent:{agent}"
-
-
-def check_definition(definition: Definition) -> Definition:
-    """Refuses what no run could use, with the place of the fault."""
-    if _NAME.fullmatch(definition.name) is None:
-        raise Invalid("an agent's name has 1 to 128 letters, digits, `_`, `.` or `-`", "name")
-    if not definition.model or len(definition.model) > 200:
-        raise Invalid("name a model, such as openai:gpt-5-mini, or scripted:NAME", "model")
-    seen: set[str] = set()
-    for place, tool in enumerate(definition.tools):
-        if _TOOL_NAME.fullmatch(tool.name) is None:
-            raise Invalid("a tool's name has 1 to 64 letters, digits, `_`, `.` or `-`", f"tools[{place}].name")
-        if tool.name in seen:
-            raise Invalid(f"two tools are called {tool.name!r}", f"tools[{place}].name")
-        seen.add(tool.name)
-    _check_limits(definition.limits)
-    return definition
-
-
-def _check_limits(limits: Limits) -> None:
-    for field in msgspec.structs.fields(Limits):
-        value = getattr(limits, field.name)
-        if value is not None and value < (0 if field.name in ("children", "nesting") else 1):
-            raise Invalid("a limit is a positive number", f"limits.{field.name}")

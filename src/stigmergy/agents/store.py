@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable
 
-from stigmergy.agents.model import AGENTS, AgentRecord, Definition, check_definition, queue_of
+from stigmergy.agents.checking import check_definition
+from stigmergy.agents.model import AGENTS, AgentRecord, Definition, queue_of
 from stigmergy.errors import Invalid, NotFound
 from stigmergy.kernel.query import Statement
 from stigmergy.kernel.transaction import SHARED, Snapshot, Transaction

@@ -15,6 +15,7 @@ from stigmergy.agents.model import ToolSpec
 from stigmergy.agents.models.port import Image
 from stigmergy.errors import Invalid, StigmergyError
 from stigmergy.runs.model import ToolCall
+from stigmergy.runs.texts import sound, sound_value
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +65,7 @@ async def attempt(spec: ToolSpec, call: ToolCall, make: Make) -> Outcome:
         except Exception as fault:
             log.info("the tool %s failed in call %s of run %s", spec.name, call.id, call.run_id, exc_info=fault)
             error = f"{type(fault).__name__}: {fault}"
-    return Outcome(None, error, _ms(began))
+    return Outcome(None, sound(error), _ms(began))
 
 
 def _ms(began: float) -> int:
@@ -76,7 +77,8 @@ def plain(value: Any) -> Any:
     if value is None or value.__class__ is bool:
         return value
     try:
-        return msgspec.json.decode(msgspec.json.encode(value))
+        said = msgspec.json.encode(value)
+        return sound_value(msgspec.json.decode(said)) if b"\\u0000" in said else msgspec.json.decode(said)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         kind = type(value).__name__
         raise Invalid(f"the tool gave a {kind}, which cannot be said in JSON ({error})", code="invalid_result") from error

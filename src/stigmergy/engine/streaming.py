@@ -11,10 +11,11 @@ import msgspec
 from stigmergy.kernel.bus import Bus, Listener
 from stigmergy.kernel.ids import new_id
 from stigmergy.runs.pieces import Piece, asking_topic, stream_topic
+from stigmergy.runs.texts import sound
 
 # How long pieces are gathered before they are sent, and how large one is at the most (PostgreSQL's NOTIFY takes 8,000 bytes).
 GATHER_SECONDS = 0.02
-LARGEST_PIECE = 1_500
+LARGEST_PIECE = 1_200
 
 
 class Stream:
@@ -38,7 +39,7 @@ class Stream:
 
     def add(self, text: str) -> None:
         """The next piece. Pieces that come quickly are sent together."""
-        self._pending.append(text)
+        self._pending.append(sound(text))
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(GATHER_SECONDS, self._flush)
 

@@ -6,11 +6,14 @@ import random
 from collections.abc import Callable
 from itertools import chain
 
+import msgspec
+
 from stigmergy.agents.model import Limits
-from stigmergy.agents.models.port import Model, ModelFailed, Reply, Request
+from stigmergy.agents.models.port import Asked, Model, ModelFailed, Reply, Request
 from stigmergy.engine.streaming import Stream
 from stigmergy.errors import StigmergyError
 from stigmergy.kernel.clock import Clock
+from stigmergy.runs.texts import is_sound, sound
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +59,14 @@ def checked(reply: object, model: str) -> Reply:
     texts = [reply.text, *chain.from_iterable((asked.name, asked.arguments) for asked in reply.tool_calls)]
     if not all(isinstance(text, str) for text in texts):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ModelFailed(f"{model} gave a reply whose text, or a name or the arguments in it, are no text")
-    return reply
+    if all(map(is_sound, texts)) and all(is_sound(thought.text) for thought in reply.thinking):
+        return reply
+    return msgspec.structs.replace(
+        reply,
+        text=sound(reply.text),
+        tool_calls=tuple(Asked(asked.id, sound(asked.name), sound(asked.arguments)) for asked in reply.tool_calls),
+        thinking=tuple(msgspec.structs.replace(thought, text=sound(thought.text)) for thought in reply.thinking),
+    )
 
 
 def _pause(attempt: int, wanted: float | None) -> float:

@@ -13,6 +13,7 @@ from stigmergy.agents.tools import Tool
 from stigmergy.errors import Invalid
 from stigmergy.kernel.json_schemas import schema_validator
 from stigmergy.runs.model import Run
+from stigmergy.runs.texts import sound_value
 from stigmergy.runs.tools import Asking, Builtin
 
 MAX_ARGUMENTS = 1 << 20
@@ -60,7 +61,8 @@ def parse_arguments(text: str) -> Any:
     if len(text) > MAX_ARGUMENTS:
         raise Invalid(f"the arguments are longer than {MAX_ARGUMENTS:,} characters", code="invalid_arguments")
     try:
-        return msgspec.json.decode(text) if text.strip() else {}
+        args: Any = msgspec.json.decode(text) if text.strip() else {}
+        return sound_value(args) if "\\u0000" in text else args
     except (ValueError, RecursionError) as error:
         raise Invalid(f"the arguments are not JSON ({error}); send an object", code="invalid_arguments") from error
 

@@ -28,6 +28,7 @@ from stigmergy.runs.model import (
     TaskStatus,
     check_transition,
 )
+from stigmergy.runs.texts import check_sound
 
 DEADLINE = "run.deadline"
 LONGEST_INSTRUCTION = 1 << 20
@@ -80,6 +81,7 @@ async def start_run(tx: Transaction, start: Start) -> Run:
 
 async def open_run(tx: Transaction, start: Start, pinned: Pinned) -> Run:
     """A run with the first messages of its log, as a definition says."""
+    check_sound(start.instruction or "", "instruction")
     if start.instruction is not None and len(start.instruction) > LONGEST_INSTRUCTION:
         raise Invalid(f"an instruction has at most {LONGEST_INSTRUCTION:,} characters; put the rest into a block", "instruction")
     definition = pinned.definition
@@ -135,6 +137,7 @@ async def _open(tx: Transaction, run: Run, definition: Definition, queue: str, i
 
 async def hear(tx: Transaction, run_id: str, text: str, *, name: str | None = None, wakes: bool = True) -> RunMessage:
     """Say something to a run as its user. A completed one goes on with it; one that waits or works finds it at its next step."""
+    check_sound(text, "text")
     run = await store.locked_run(tx, run_id)
     if run.status in ("failed", "canceled"):
         check_transition(RUN_TRANSITIONS, f"run {run.id}", run.status, "running")

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from stigmergy.agents.model import Definition, check_definition
+from stigmergy.agents.checking import check_definition
+from stigmergy.agents.model import Definition
 from stigmergy.agents.store import UnknownAgent, named
 from stigmergy.agents.tokens import count_tokens
 from stigmergy.errors import Conflict, Invalid, NotFound, VersionConflict

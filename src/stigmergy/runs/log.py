@@ -13,6 +13,7 @@ from stigmergy.agents.tokens import count_tokens
 from stigmergy.kernel.blocks import put_block
 from stigmergy.kernel.transaction import Transaction
 from stigmergy.runs.model import Part, Role, Run, RunMessage
+from stigmergy.runs.texts import sound
 
 LARGEST = 64 * 1024
 # What a model sees of a text that is larger: its beginning, in characters.
@@ -29,6 +30,7 @@ class Kept(NamedTuple):
 
 async def kept(tx: Transaction, text: str) -> Kept:
     """The text, or its beginning and where the whole of it is."""
+    text = sound(text)
     size = len(text) if text.isascii() else len(text.encode())
     if size <= LARGEST:
         return Kept(text, None, None)
