@@ -9,7 +9,8 @@ from typing import Any
 from cyclopts import App, CycloptsError
 from rich.console import Console
 
-from stigmergy.cli import breadcrumbs, deliveries, store, tokens, transfer, triggers
+from stigmergy.cli import agents, breadcrumbs, deliveries, runs, store, tokens, transfer, triggers, waits
+from stigmergy.cli.run import run
 from stigmergy.errors import Conflict, Invalid, NotFound, SchemaTooNew, SchemaTooOld, StigmergyError, StoreError
 
 # What a script can tell from the exit code: 2 wrong use, 3 the store, 4 its schema, 5 not there, 6 a conflict.
@@ -40,6 +41,10 @@ app.command(breadcrumbs.feed)
 app.command(tokens.app)
 app.command(triggers.app)
 app.command(deliveries.app)
+app.command(run)
+app.command(runs.app)
+app.command(agents.app)
+app.command(waits.app)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -29,7 +29,8 @@ class RunFailed(StigmergyError):
 
 
 class RunEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Something that happened in a tree of runs. `seq` is its position in the journal; text that is on its way has none."""
+    """Something that happened in a tree of runs. `seq` is its position in the journal; text that is on its way has none.
+    `tokens_used` are a run's so far, `tokens` those of the step whose message this is."""
 
     kind: EventKind
     run_id: str
@@ -49,6 +50,7 @@ class RunEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     wait_id: str | None = None
     parent_run_id: str | None = None
     tokens_used: int | None = None
+    tokens: int | None = None
     step: int | None = None
 
 
@@ -192,6 +194,7 @@ def event_of(change: Change, agents: dict[str, str]) -> RunEvent | None:
             role=record.role,
             text=record.content,
             stream_id=record.stream_id,
+            tokens=None if record.usage is None else record.usage.input_tokens + record.usage.output_tokens,
             step=record.step,
         )
     if isinstance(record, ToolCall):
