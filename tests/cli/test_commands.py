@@ -68,7 +68,9 @@ def test_commands_work_beside_a_running_server(served: tuple[subprocess.Popen[st
 
 def test_every_command_has_help(tmp_path: Path) -> None:
     helped = commands.run(tmp_path, "--help")
-    names = re.findall(r"^│ ([a-z]+) ", helped, re.MULTILINE)
+    listed = dict(re.findall(r"^│ ([a-z]+) +(.*?) *│$", helped, re.MULTILINE))
+    assert all(listed.values()), listed
+    names = list(listed)
     assert {"serve", "worker", "migrate", "backup", "doctor", "settings", "breadcrumbs", "feed", "assembly", "token"} <= {*names}
     for name in names:
         assert "Usage" in commands.run(tmp_path, name, "--help")

@@ -23,12 +23,25 @@ EXIT_CODES: tuple[tuple[type[StigmergyError], int], ...] = (
     (Conflict, 6),
 )
 
+# Named, and imported when they are called: what these import is slow, and no other command needs it. What they say of themselves
+# is here, so that the list of commands can show it.
+LATER = {
+    "stigmergy.cli.serve:serve": """Serve the API, on the address that it prints, with a program's agents if one is named.
+
+        Brings the store up to date first. What is given here wins over the settings of the program's App. Ctrl-C ends it in good
+        order: requests and steps that are under way have some seconds to end.""",
+    "stigmergy.cli.worker:worker": """Work on the runs and deliveries of a program, without an API.
+
+        Any number of workers can share a store. The first Ctrl-C or SIGTERM lets the steps that are under way end, and gives the
+        rest to the other workers; a second one ends at once. How many runs it has at a time and how long its lease is are the
+        settings `concurrent_runs` and `lease_seconds`.""",
+    "stigmergy.cli.chat:chat": "Talk in a space, with people and agents: what is said and done there comes as it happens.",
+    "stigmergy.cli.spaces:app": "Conversations of humans and agents: ls, show, create, add, post, history.",
+}
+
 app = App(name="stigmergy", help="A state and run engine for LLM agents.", version_flags=["--version"])
-# by name: the server's imports are the slowest, and no other command needs them
-app.command("stigmergy.cli.serve:serve")
-app.command("stigmergy.cli.worker:worker")
-app.command("stigmergy.cli.chat:chat")
-app.command("stigmergy.cli.spaces:app", name="spaces")
+for place, help in LATER.items():
+    app.command(place, name=place.partition(":")[0].rpartition(".")[2], help=help)
 app.command(store.migrate)
 app.command(store.backup)
 app.command(store.doctor)

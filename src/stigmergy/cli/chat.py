@@ -33,8 +33,6 @@ def chat(
     token: Token = None,
     wait: Annotated[float, Parameter(help="How long to wait for agents once standard input has ended, in seconds.")] = 60.0,
 ) -> None:
-    """Talk in a space, with people and agents: what is said and done there comes as it happens."""
-
     async def run() -> None:
         async with server(url, token) as stigmergy:
             found = await find_space(stigmergy, space)

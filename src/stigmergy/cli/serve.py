@@ -32,11 +32,6 @@ def serve(
     host: Annotated[str | None, Parameter(help="The address to listen on.")] = None,
     port: Annotated[int | None, Parameter(help="The port to listen on; 0 takes a free one.")] = None,
 ) -> None:
-    """Serve the API, on the address that it prints, with a program's agents and handlers if one is named.
-
-    Brings the store up to date first. What is given here wins over the settings of the program's App. Ctrl-C ends it in good
-    order: requests and steps that are under way have some seconds to end.
-    """
     given = {"store": store, "host": host, "port": port}
     if program is None:
         # under a name of its own, since what a program declares under its name is taken back when it is not there

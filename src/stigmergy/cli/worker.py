@@ -13,12 +13,6 @@ from stigmergy.settings import changed
 
 
 def worker(program: Program, /, *, store: Store = None) -> None:
-    """Work on the runs and deliveries of a program, without an API.
-
-    Any number of workers can share a store. The first Ctrl-C or SIGTERM lets the steps that are under way end, and gives the
-    rest to the other workers; a second one ends at once. How many runs it has at a time and how long its lease is are the
-    settings `concurrent_runs` and `lease_seconds`.
-    """
     app = load_program(program)
     app.settings = changed(app.settings, {"store": store, "work": True})
     run_process(app.settings, _work(app))
