@@ -35,7 +35,7 @@ def read_definition(given: Definition | Mapping[str, Any], name: str | None = No
     if isinstance(given, Definition):
         definition, notices = given, []
     else:
-        definition, notices = parse_config(given, name=name)
+        definition, notices = parse_config(given, name=name or named_in(given))
     if name is not None and definition.name != name:
         raise Invalid(f"this is the definition of {definition.name!r}, and not of {name!r}", "name")
     if definition.code:
