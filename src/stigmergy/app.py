@@ -14,6 +14,7 @@ from stigmergy.agents.agent import Agent, Hooks
 from stigmergy.agents.tools import Tool, as_tool
 from stigmergy.breadcrumbs import commands as breadcrumb_commands
 from stigmergy.breadcrumbs.audience import Reader
+from stigmergy.breadcrumbs.care import examine_breadcrumbs
 from stigmergy.breadcrumbs.embeddings import open_embedder
 from stigmergy.breadcrumbs.namespace import Breadcrumbs
 from stigmergy.breadcrumbs.search import Searcher
@@ -49,6 +50,8 @@ from stigmergy.triggers.running import Delivering
 STARTERS: dict[str, Starter] = {"webhook": start_delivery, "handler": start_delivery, POSTING: post_for_change}
 # What the timers of each part do when they are due.
 EFFECTS = {breadcrumb_commands.EXPIRY: breadcrumb_commands.expire, **running.EFFECTS, **spaces_effects.EFFECTS}
+# What the doctor looks at besides what is everybody's.
+EXAMINERS = (examine_breadcrumbs,)
 
 
 def rule_book() -> RuleBook:

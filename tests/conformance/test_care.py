@@ -9,16 +9,26 @@ import apsw
 import asyncpg
 import pytest
 
+from stigmergy.app import EXAMINERS
+from stigmergy.breadcrumbs.commands import create
+from stigmergy.breadcrumbs.embeddings import NoEmbedder
+from stigmergy.breadcrumbs.model import Draft
+from stigmergy.breadcrumbs.search_index import fill
 from stigmergy.errors import Invalid
+from stigmergy.kernel.blocks import put_block
 from stigmergy.kernel.database import Database, Finding
 from stigmergy.kernel.doctor import examine
-from stigmergy.kernel.feed import read_page
+from stigmergy.kernel.feed import read_page, save_cursor
+from stigmergy.kernel.history import purge
 from stigmergy.kernel.leases import claim, enlist, enqueue
-from stigmergy.kernel.query import Statement
-from stigmergy.kernel.transaction import Transaction
+from stigmergy.kernel.query import Statement, for_postgres, for_sqlite
+from stigmergy.kernel.retention import Policy, sweep
+from stigmergy.kernel.transaction import Scope, Transaction
+from stigmergy.runs.commands import Start, start_run
 from support.notes import Note
 from support.postgres import DatabaseUrls, PostgresServer
 from support.stores import sqlite_opener
+from support.talk import add_agents
 
 FORGET = Statement("test.forget", "DELETE FROM workers WHERE id = :id")
 
@@ -33,7 +43,9 @@ async def change_text(tx: Transaction, note: Note) -> Note:
 
 async def unwell(store: Database) -> list[Finding]:
     # the tests' PostgreSQL runs without fsync, and the doctor is right to say so
-    return [finding async for finding in examine(store) if not finding.well and not finding.check.startswith("setting:")]
+    return [
+        finding async for finding in examine(store, EXAMINERS) if not finding.well and not finding.check.startswith("setting:")
+    ]
 
 
 async def break_it(engine: str, request: pytest.FixtureRequest, tmp_path: Path, sql: str) -> None:
@@ -53,9 +65,43 @@ async def break_it(engine: str, request: pytest.FixtureRequest, tmp_path: Path, 
     await admin.close()
 
 
+async def lead_a_full_life(store: Database) -> None:
+    """Two notes, one of them changed; breadcrumbs with tags, an end and an entry for search; a run and its log; a block."""
+    await store.write(change_text, await store.write(add))
+    await store.write(add)
+    scope = Scope("main", "mia")
+    for number in range(2):
+        draft = Draft(schema_name="note.v1", id=f"c{number}", title="x", tags=["a", "b"], expires_at=2**50)
+        await store.write(create, draft, scope=scope)
+    await fill(store, NoEmbedder(), "main")
+    await store.write(add_agents, "lead", scope=scope)
+    await store.write(start_run, Start(agent="lead", owner_id="mia", space_id="s", instruction="hello"), scope=scope)
+    await store.write(put_block, b"a body")
+    await store.write(save_cursor, "mirror", 1, 1_000)
+
+
 async def test_a_store_in_use_is_well(store: Database) -> None:
-    note = await store.write(add)
-    await store.write(change_text, note)
+    await lead_a_full_life(store)
+    assert await unwell(store) == []
+
+
+async def test_what_was_deleted_made_again_and_erased_is_well(store: Database) -> None:
+    async def delete(tx: Transaction, id: str) -> None:
+        note = await tx.lock(Note, id)
+        assert note is not None
+        await tx.delete(note)
+
+    async def again(tx: Transaction, id: str) -> None:
+        await tx.insert(Note(id=id, text="again"))
+
+    gone, back, erased = [(await store.write(add)).id for _ in range(3)]
+    for id in (gone, back):
+        await store.write(delete, id)
+    await store.write(again, back)
+    await store.write(purge, Note, erased)
+    await store.write(again, erased)
+    await store.write(purge, Note, erased)
+    await sweep(store, Policy(max_changes=3))
     assert await unwell(store) == []
 
 
@@ -63,20 +109,59 @@ async def test_a_store_in_use_is_well(store: Database) -> None:
     ("sql", "check"),
     [
         ("DELETE FROM changes WHERE seq = 2 AND version = 2", "journal without gaps"),
-        ("UPDATE heads SET seq = 9", "journal without gaps"),
+        ("UPDATE heads SET seq = 99", "journal without gaps"),
         ("UPDATE notes SET seq = 1 WHERE version = 2", "notes and their changes"),
         ("DELETE FROM notes WHERE version = 2", "notes and their versions"),
+        ("DELETE FROM notes WHERE version = 1", "notes that the journal speaks of"),
+        ("DELETE FROM versions WHERE collection = 'notes'", "notes that the journal speaks of"),
+        ("INSERT INTO tombstones SELECT tenant, 'notes', id, 9, seq FROM notes WHERE version = 2", "notes and their tombstones"),
+        ("DELETE FROM runs", "run_messages and their runs"),
+        ("UPDATE blocks SET body = CAST('another' AS {blob})", "blocks and their hashes"),
+        ("DELETE FROM changes WHERE seq < 4", "followers"),
+        ("UPDATE breadcrumb_tags SET seq = 1 WHERE id = 'c0' AND tag = 'a'", "tags"),
+        ("DELETE FROM breadcrumb_tags WHERE id = 'c1' AND tag = 'b'", "breadcrumbs by their tags"),
+        ("UPDATE search_entries SET id = 'nobody' WHERE id = 'c1'", "search"),
+        ("DELETE FROM timers WHERE id = 'c0'", "breadcrumbs that expire"),
     ],
 )
 async def test_what_was_done_beside_the_engine_is_found(
     store: Database, engine: str, request: pytest.FixtureRequest, tmp_path: Path, sql: str, check: str
 ) -> None:
-    await store.write(change_text, await store.write(add))
-    await store.write(add)
-    await break_it(engine, request, tmp_path, sql)
-    findings = await unwell(store)
-    assert findings[0].check == f"main: {check}"
-    assert findings[0].advice
+    await lead_a_full_life(store)
+    await break_it(engine, request, tmp_path, (for_sqlite if engine == "sqlite" else for_postgres)(sql))
+    findings = {finding.check: finding for finding in await unwell(store)}
+    assert f"main: {check}" in findings
+    assert all(finding.advice and finding.detail for finding in findings.values())
+
+
+async def test_a_damaged_page_is_found_and_said_so(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    store = await sqlite_opener(path)()
+    for _ in range(300):
+        await store.write(add, "x" * 1_000)
+    await store.close()
+    await asyncio.to_thread(scribble, path)
+    store = await sqlite_opener(path)()
+    findings = {finding.check: finding for finding in await unwell(store)}
+    assert findings["integrity of the file"].advice == "restore the last good backup"
+    await store.close()
+
+
+def scribble(path: Path) -> None:
+    """Other bytes in the middle of every page but the first ones."""
+    with path.open("r+b") as file:
+        size = file.seek(0, os.SEEK_END)
+        for page in range(200, size // 4096):
+            file.seek(page * 4096)
+            file.write(b"\xff" * 64)
+
+
+async def test_settings_that_risk_what_was_acknowledged_are_told(tmp_path: Path) -> None:
+    store = await sqlite_opener(tmp_path / "store.db")(synchronous="NORMAL")
+    findings = {finding.check: finding for finding in await store.check()}
+    assert (findings["setting: synchronous"].well, findings["setting: journal_mode"].well) == (False, True)
+    assert "power failure" in findings["setting: synchronous"].advice
+    await store.close()
 
 
 async def test_work_in_the_hands_of_a_worker_that_is_gone_is_found(store: Database) -> None:

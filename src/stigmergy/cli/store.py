@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from stigmergy import settings as settings_module
-from stigmergy.app import rule_book
+from stigmergy.app import EXAMINERS, rule_book
 from stigmergy.kernel.database import Database, Finding
 from stigmergy.kernel.doctor import examine
 from stigmergy.kernel.opening import open_database
@@ -87,7 +87,7 @@ def doctor(*, store: Store = None, json: AsJson = False) -> int:
     async def run() -> list[Finding]:
         findings: list[Finding] = []
         async with opened(settings) as database:
-            async for finding in examine(database):
+            async for finding in examine(database, EXAMINERS):
                 findings.append(finding)
                 if not json:
                     _show(finding)

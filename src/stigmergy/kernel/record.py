@@ -8,7 +8,8 @@ The kernel stamps `tenant`, `version`, `seq`, `created_at` and `updated_at`; nob
 """
 
 import types
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar, Union, cast, get_args, get_origin
 
 import msgspec
@@ -55,6 +56,7 @@ class Collection(Generic[R]):
         clients_write: Iterable[str] = (),
         keep_versions: int | None = None,
         comes_back: bool = True,
+        belongs_to: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.record = record
         self.name = name
@@ -69,6 +71,8 @@ class Collection(Generic[R]):
         self.keep_versions = keep_versions
         # Whether a record that was deleted may be made again under its key, and then goes on with its number.
         self.comes_back = comes_back
+        # Columns that name a record of another collection, which is there as long as this one is. The doctor looks for others.
+        self.belongs_to = belongs_to
         # What a part keeps beside its rows (tags, search indexes), written in the transaction of every change.
         self.derive: Callable[[Any, Any], Awaitable[None]] | None = None
         self.columns = tuple(field.name for field in msgspec.structs.fields(record))

@@ -238,12 +238,14 @@ class Wait(Record, frozen=True, kw_only=True):
 
 TASKS = declare(Task, "tasks", path="users/{owner_id}/orch-chats/{space_id}/tasks")
 RUNS = declare(Run, "runs", path="users/{owner_id}/orch-chats/{space_id}/sub-agents")
+OF_RUN = {"run_id": "runs"}
 RUN_MESSAGES = declare(
     RunMessage,
     "run_messages",
     path="users/{owner_id}/orch-chats/{space_id}/sub-agents/{run_id}/messages",
     key=("run_id", "pos"),
     history="append",
+    belongs_to=OF_RUN,
 )
 TOOL_CALLS = declare(
     ToolCall,
@@ -252,17 +254,42 @@ TOOL_CALLS = declare(
     key=("run_id", "id"),
     schema_name="tool_call.v1",
     comes_back=False,
+    belongs_to=OF_RUN,
 )
 THOUGHTS = declare(
-    Thought, "run_thoughts", path="runs/{run_id}/thoughts", key=("run_id", "pos"), history="append", schema_name="thought.v1"
+    Thought,
+    "run_thoughts",
+    path="runs/{run_id}/thoughts",
+    key=("run_id", "pos"),
+    history="append",
+    schema_name="thought.v1",
+    belongs_to=OF_RUN,
 )
 VARIABLES = declare(
-    Variable, "run_variables", path="runs/{run_id}/variables", key=("run_id", "pos"), history="append", schema_name="variable.v1"
+    Variable,
+    "run_variables",
+    path="runs/{run_id}/variables",
+    key=("run_id", "pos"),
+    history="append",
+    schema_name="variable.v1",
+    belongs_to=OF_RUN,
 )
 CHECKPOINTS = declare(
-    Checkpoint, "run_checkpoints", path="runs/{run_id}/checkpoints", schema_name="checkpoint.v1", comes_back=False
+    Checkpoint,
+    "run_checkpoints",
+    path="runs/{run_id}/checkpoints",
+    schema_name="checkpoint.v1",
+    comes_back=False,
+    belongs_to=OF_RUN,
 )
-WAITS = declare(Wait, "waits", path="runs/{run_id}/waits", key=("run_id", "call_id", "party"), comes_back=False)
+WAITS = declare(
+    Wait,
+    "waits",
+    path="runs/{run_id}/waits",
+    key=("run_id", "call_id", "party"),
+    comes_back=False,
+    belongs_to=OF_RUN,
+)
 
 
 # ---- what may follow what; anything else is refused and nothing is written ----
