@@ -23,7 +23,7 @@ async def test_a_run_is_started_and_its_result_is_there_when_it_is_waited_for(mi
     run = answer.json()
     assert (answer.status_code, run["status"], run["result"]) == (201, "completed", "It is: 97000.0")
     assert (run["owner_id"], run["agent"], run["entity_id"], run["metadata"]) == ("mia", "lead", "agent:lead", {"ticket": 7})
-    assert (run["step"], run["cause"], run["parent_run_id"], run["error"]) == (2, {}, None, None)
+    assert (run["step"], run["cause"], run["parent_run_id"], run["error"]) == (2, {"kind": "api"}, None, None)
     assert run["created_at"].endswith("Z")
     assert (run["variables"], run["wait_state"]) == ({}, None)
     again = (await mia.get(f"/v1/runs/{run['id']}")).json()

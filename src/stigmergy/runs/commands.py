@@ -50,7 +50,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     space_id: str
     instruction: str | None = None
     active_space_id: str | None = None
-    cause: Cause = Cause()
+    cause: Cause = Cause("api")
     cause_key: str | None = None
     parent: Run | None = None
     task: Task | None = None

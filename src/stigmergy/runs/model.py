@@ -31,7 +31,7 @@ CauseKind = Literal["api", "task", "subscription", "trigger", "mention", "direct
 class Cause(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why a run was started: by which change, by which message."""
 
-    kind: CauseKind = "api"
+    kind: CauseKind
     change_seq: int | None = None
     message_id: str | None = None
 
@@ -103,7 +103,7 @@ class Run(Record, frozen=True, kw_only=True):
     root_id: str
     nesting: int = 0
     depth: int = 0
-    cause: Cause = Cause()
+    cause: Cause = Cause("api")
     cause_key: str | None = None
     executor: Executor = "engine"
     status: RunStatus = "queued"
