@@ -4,14 +4,17 @@ import ast
 import importlib
 import pkgutil
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+import msgspec
 
 import stigmergy
 from stigmergy import errors
 from stigmergy.api.problems import CODES
 from stigmergy.errors import REFUSALS, StigmergyError
 from stigmergy.kernel.record import COLLECTIONS, Record
+from stigmergy.runs.model import CALL_TRANSITIONS, RUN_TRANSITIONS, TASK_TRANSITIONS, Run, Task, ToolCall
 from stigmergy.settings import FILE, described
 
 ROOT = Path(__file__).parent.parent
@@ -110,7 +113,37 @@ def _given_in_place() -> list[str]:
     return sorted(found)
 
 
-PAGES = {"docs/settings.md": settings_page, "docs/errors.md": errors_page, "docs/collections.md": collections_page}
+MADE, AS_FAR_AS = "<!-- made from runs/model.py -->\n", "<!-- as far as here -->"
+MACHINES = {"Task": (Task, TASK_TRANSITIONS), "Run": (Run, RUN_TRANSITIONS), "Tool call": (ToolCall, CALL_TRANSITIONS)}
+
+
+def runs_page() -> str:
+    """The page as it is, with what may follow what put between its marks."""
+    before, _, rest = (ROOT / "docs/runs.md").read_text().partition(MADE)
+    made = [line for name, (record, table) in MACHINES.items() for line in _machine(name, record, table)]
+    return "\n".join([before + MADE, *made, AS_FAR_AS + rest.partition(AS_FAR_AS)[2]])
+
+
+def _machine(name: str, record: type[Record], table: Mapping[str, frozenset[str]]) -> Iterator[str]:
+    """What may follow what, as a table and as a picture."""
+    first = next(field.default for field in msgspec.structs.fields(record) if field.name == "status")
+    yield from (f"### {name}", "", "| status | may become |", "| --- | --- |")
+    for status, following in table.items():
+        yield f"| `{status}` | {', '.join(f'`{each}`' for each in table if each in following) or 'nothing, it is final'} |"
+    yield from ("", "```mermaid", "stateDiagram-v2", f"    [*] --> {first}")
+    for status, following in table.items():
+        yield from (f"    {status} --> {each}" for each in table if each in following)
+        if not following:
+            yield f"    {status} --> [*]"
+    yield from ("```", "")
+
+
+PAGES = {
+    "docs/settings.md": settings_page,
+    "docs/errors.md": errors_page,
+    "docs/collections.md": collections_page,
+    "docs/runs.md": runs_page,
+}
 
 if __name__ == "__main__":
     for name, page in PAGES.items():

@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from stigmergy import App
+from support.loopback import LiveServer
 from support.run_service import PATIENCE, Connect, code, done, ended, started, waiting
 from support.team import Slow
 
@@ -35,6 +36,16 @@ async def test_who_does_not_wait_long_enough_is_told_how_far_it_is(mia: httpx.As
     assert answer.json()["status"] in ("queued", "running")
     slow.go(3)
     assert (await ended(mia, answer.json()["id"]))["result"] == "one two three"
+
+
+async def test_a_server_that_closes_keeps_nobody_waiting(mia: httpx.AsyncClient, live_server: LiveServer, slow: Slow) -> None:
+    body = {"agent": "slow", "instruction": "go"}
+    asked = asyncio.create_task(mia.post("/v1/runs", json=body, params={"wait": 20}))
+    slow.go()
+    await slow.began.wait()
+    async with asyncio.timeout(5):
+        live_server.end_feeds()
+        assert (await asked).json()["status"] == "running"
 
 
 async def test_the_same_key_starts_one_run(mia: httpx.AsyncClient, connect: Connect) -> None:

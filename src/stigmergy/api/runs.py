@@ -1,6 +1,6 @@
 """`/v1/runs`: start, look at, watch, speak to and stop what agents do. Who may do which of these is said in `engine.rights`."""
 
-from contextlib import suppress
+import asyncio
 from typing import Annotated, Any, Literal
 
 from litestar import Controller, get, post
@@ -170,13 +170,21 @@ class RunRoutes(Controller):
 
 
 async def _ended(request: AnyRequest, id: str, wait: float) -> RunOut:
-    """The run as it is when it has ended, or when the time is over. Who started it may see it, whatever the token's grants."""
+    """The run as it is when it has ended, when the time is over, or when the server closes. Who started it may see it, whatever
+    the token's grants."""
     claims = claims_of(request)
-    settings: Settings = request.app.state.settings
     if wait:
-        longest = settings.request_seconds * SHARE_OF_DEADLINE
-        with suppress(TimeoutError):
-            await until_ended(database_of(request), id, unit_scope(claims), min(wait, longest))
+        settings: Settings = request.app.state.settings
+        feeds: Feeds = request.app.state.feeds
+        ending = until_ended(database_of(request), id, unit_scope(claims))
+        tasks = [asyncio.create_task(ending, name=f"the end of run {id}"), asyncio.create_task(feeds.ended.wait())]
+        longest = min(wait, settings.request_seconds * SHARE_OF_DEADLINE)
+        try:
+            await asyncio.wait(tasks, timeout=longest, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
     view, in_full = await database_of(request).read(_get, claims, id, scope=unit_scope(claims))
     return shapes.view_out(view, in_full=in_full)
 
