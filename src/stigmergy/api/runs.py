@@ -177,7 +177,7 @@ async def _ended(request: AnyRequest, id: str, wait: float) -> RunOut:
         settings: Settings = request.app.state.settings
         feeds: Feeds = request.app.state.feeds
         ending = until_ended(database_of(request), id, unit_scope(claims))
-        tasks = [asyncio.create_task(ending, name=f"the end of run {id}"), asyncio.create_task(feeds.ended.wait())]
+        tasks: list[asyncio.Task[Any]] = [asyncio.create_task(ending), asyncio.create_task(feeds.ended.wait())]
         longest = min(wait, settings.request_seconds * SHARE_OF_DEADLINE)
         try:
             await asyncio.wait(tasks, timeout=longest, return_when=asyncio.FIRST_COMPLETED)
