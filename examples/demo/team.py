@@ -15,7 +15,7 @@ PERSON = "local"
 SPACE = "demo"
 GREETING = """
 Two agents wait in the space `demo` (they follow a script, and say so). Talk to them:
-  stigmergy chat demo --url {url}
+  {command} chat demo --url {url}
     › @guide what are breadcrumbs?
     › @guide hello
     › @guide note that this works

@@ -84,7 +84,7 @@ class App(Declaring):
         telemetry: Telemetry | None = None,
         greeting: str = "",
     ) -> None:
-        """`greeting` is what `stigmergy serve` says when it is there; `{url}` in it is where."""
+        """`greeting` is what `stigmergy serve` says when it is there; `{url}` in it is where, `{command}` how it was called."""
         super().__init__(entity)
         self.greeting = greeting
         self._at_start: list[Callable[[], Awaitable[Any]]] = []

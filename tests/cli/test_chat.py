@@ -77,7 +77,7 @@ def test_the_server_that_make_starts_has_the_demo_team(demo: ServerProcess) -> N
         line = demo.process.stdout.readline()
         assert line, greeting
         greeting += line
-    assert f"stigmergy chat demo --url {demo.url}" in greeting
+    assert f"bin/stigmergy chat demo --url {demo.url}" in greeting
 
 
 def test_a_question_is_delegated_looked_up_and_answered(demo: ServerProcess) -> None:

@@ -1,10 +1,13 @@
 """`stigmergy serve`: the engine and its API in one process."""
 
 import asyncio
+import shutil
 import signal
 import socket
+import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Annotated
 
@@ -101,4 +104,11 @@ class _Server(uvicorn.Server):
                 out.print(f"  health   http://{host}:{port}/health")
                 out.print(f"  OpenAPI  http://{host}:{port}/openapi.json")
                 if self._app.greeting:
-                    out.print(self._app.greeting.replace("{url}", f"http://{host}:{port}"), markup=False)
+                    greeting = self._app.greeting.replace("{url}", f"http://{host}:{port}").replace("{command}", as_called())
+                    out.print(greeting, markup=False)
+
+
+def as_called() -> str:
+    """This command, for a person to call it again."""
+    here = sys.argv[0]
+    return "stigmergy" if Path(here).name != "stigmergy" or shutil.which("stigmergy") == here else here
