@@ -13,6 +13,7 @@ from stigmergy.errors import (
     OutcomeUnknown,
     StoreUnavailable,
 )
+from stigmergy.kernel import postgres_schema
 from stigmergy.kernel.database import Database, mergeable
 from stigmergy.kernel.postgres import TRIES
 from stigmergy.kernel.query import Statement
@@ -201,3 +202,36 @@ async def test_a_server_that_stops_is_unavailable_within_bounds_and_serves_again
         await store.close()
     finally:
         await asyncio.to_thread(server.close)
+
+
+@pytest.mark.parametrize("at_the_end", [False, True])
+async def test_a_process_that_stands_still_in_a_transaction_is_ended_there_and_repeats_it(
+    postgres: Database, postgres_database: DatabaseUrls, monkeypatch: pytest.MonkeyPatch, at_the_end: bool
+) -> None:
+    """The server ends it, so that it holds its locks, and its runs, no longer than that."""
+    await postgres.write(add, id="n")
+    monkeypatch.setattr(postgres_schema, "SILENT_SECONDS", 0.3)
+    frozen = await postgres_opener(postgres_database)()
+    tries = 0
+
+    async def write(tx: Transaction) -> Note:
+        nonlocal tries
+        note = await tx.lock(Note, "n")
+        assert note is not None
+        tries += 1
+        if tries == 1 and not at_the_end:
+            stand_still(1.0)
+        note = await tx.update(note, text=f"{note.text}!")
+        if tries == 1 and at_the_end:
+            stand_still(1.0)
+        return note
+
+    assert (await frozen.write(write)).text == "!"
+    assert tries == 2
+    assert await texts(postgres) == ["", "!"]
+    await frozen.close()
+
+
+def stand_still(seconds: float) -> None:
+    """As a process that is stopped does: nothing else of it goes on either."""
+    time.sleep(seconds)

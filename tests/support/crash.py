@@ -24,7 +24,7 @@ from support.crash_child import Answer, Life, opener
 from support.repository import ROOT
 
 # How long a process may take to end once it is killed or has to kill itself.
-PATIENCE_SECONDS = 30
+PATIENCE_SECONDS = 60
 # A process is killed at the latest after this much, and on average after half of it.
 LONGEST_SECONDS = 0.25
 # At the n-th passing of a point, with n up to this.

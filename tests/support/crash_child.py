@@ -30,7 +30,7 @@ CALLERS = 8
 BURST = 8
 LONGEST_PAUSE_SECONDS = 0.06
 # A life that nobody ends.
-LONGEST_LIFE_SECONDS = 60
+LONGEST_LIFE_SECONDS = 90
 
 
 class Life(msgspec.Struct):

@@ -53,7 +53,7 @@ class Person:
             agent, key = self._random.choice(("lead", "lead", "careful")), f"{self._name} {self._said}"
             handle = await self._app.runs.start(agent, "go", key=key)
             self.note(Told("started", handle.id, key=key))
-            meddling = self._random.choice((None, None, self._speak, self._stop))
+            meddling = self._random.choice((None, None, self._speak, self._stop, self._stop))
             if meddling is not None:
                 await asyncio.sleep(self._random.uniform(0, 0.05))
                 await meddling(handle.id)
@@ -76,6 +76,10 @@ class Person:
         self.note(Told("heard", run_id, text=text))
 
     async def _stop(self, run_id: str) -> None:
+        """Mostly when it has given tasks, so that these are stopped with it."""
+        if self._random.random() < 0.8:
+            while not (node := await self._app.runs.tree(run_id)).children and node.run.status not in ENDED:  # noqa: ASYNC110
+                await asyncio.sleep(LOOKS_EVERY_SECONDS)
         await self._app.runs.cancel(run_id)
         self.note(Told("canceled", run_id))
 

@@ -39,6 +39,9 @@ _POLICY = """
 # How long a server that does not answer is waited for.
 CONNECT_SECONDS = 10
 STATEMENT_SECONDS = 60
+# How long a process may say nothing in the middle of a transaction. One that was frozen there would hold its locks, and so its
+# runs, for as long; the server ends it instead, and a process that comes to again repeats what it was about.
+SILENT_SECONDS = 5.0
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
@@ -61,6 +64,7 @@ async def connect(url: str) -> Connection:
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError, TimeoutError) as error:
         raise _unreachable(error) from error
     try:
+        await connection.execute(f"SET idle_in_transaction_session_timeout = {round(SILENT_SECONDS * 1000)}")
         mighty = await connection.fetchval("SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user")
         if mighty:
             # a superuser is not fenced by row-level security, so units never run as one
