@@ -42,59 +42,10 @@ def words(text: str) -> list[str]:
     return [word.rstrip("s") for word in re.findall(r"[a-z_]{3,}", text.lower()) if word not in COMMON]
 
 
-COMMON = frozenset(
-    [
-        "the",
-        "and",
-        "for",
-        "are",
-        "was",
-        "what",
-        "when",
-        "where",
-        "which",
-        "who",
-        "how",
-        "why",
-        "does",
-        "did",
-        "can",
-        "could",
-        "will",
-        "would",
-        "should",
-        "about",
-        "with",
-        "from",
-        "that",
-        "this",
-        "there",
-        "their",
-        "them",
-        "they",
-        "you",
-        "your",
-        "have",
-        "has",
-        "had",
-        "not",
-        "tell",
-        "say",
-        "show",
-        "explain",
-        "please",
-        "mean",
-        "work",
-        "works",
-        "know",
-        "want",
-        "like",
-        "some",
-        "any",
-        "hello",
-        "hey",
-    ]
-)
+_COMMON = """the and for are was what when where which who how why does did can could will would should about with from
+that this there their them they you your have has had not tell say show explain please mean work works know want like some any
+hello hey"""
+COMMON = frozenset(_COMMON.split())
 
 
 @tool(repeatable=True, visibility="visible")

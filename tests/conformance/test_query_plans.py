@@ -10,6 +10,8 @@ import pytest
 
 from stigmergy.kernel.query import Statement
 from stigmergy.runs import store as runs
+from stigmergy.spaces import clients, following, prompt, waking
+from stigmergy.spaces import store as spaces
 from stigmergy.triggers import store as triggers
 from support.stores import OpenStore
 
@@ -27,6 +29,24 @@ GOING_BY: list[tuple[Statement, dict[str, Any], str, str]] = [
     (triggers.NEXT, {"lanes": _IDS, "beyond": 8, "everything": 10**15}, "deliveries_lane", "deliveries_lane"),
     (triggers.at_seqs("tasks"), {"seqs": _IDS}, "tasks_seq (tenant=? AND seq=?)", "tasks_seq"),
     (triggers.LIST_DEAD, {"trigger_id": None, "below": "~", "limit": 50}, "deliveries_dead", "deliveries_dead"),
+    (
+        runs.REPLIES_OF_PARTY,
+        {"party": "mia", "space_id": "s"},
+        "waits_party (tenant=? AND party=? AND space_id=?)",
+        "waits_party",
+    ),
+    (runs.CHILD_OF_PARTY, {"party": "r"}, "waits_party (tenant=? AND party=?", "waits_party"),
+    (following.WAITING_FOR, {"entity_id": "mia", "space_id": "s"}, "waits_", "waits_"),
+    (following.AT_WORK, {"space_id": "s"}, "runs_", "runs_"),
+    (clients.OPEN_FOR, {"entity_id": "mia", "limit": 50}, "waits_inbox (tenant=? AND for_entity=?", "waits_inbox"),
+    (clients.CLIENTS_OF, {"entity_id": "mia", "now": 0}, "clients_entity", "clients_entity"),
+    (waking.BUSY, {"agent": "ada", "space_id": "s"}, "runs_", "runs_"),
+    (prompt.OTHER_RUNS, {"agent": "ada", "run_id": "r", "limit": 10}, "runs_", "runs_"),
+    (spaces.MESSAGES_UPTO, {"space_id": "s", "upto": 5, "limit": 50}, "space_messages_pos (tenant=? AND space_id=? AND", "_pos"),
+    (spaces.JOINED, {"entity_id": "mia", "limit": 20}, "memberships_entity", "memberships_entity"),
+    (spaces.GOALS_OF, {"entity_id": "mia", "status": None, "limit": 20}, "goals_entity", "goals_entity"),
+    (spaces.PLANS_OF, {"entity_id": "mia", "limit": 20}, "plans_entity", "plans_entity"),
+    (spaces.KEYS_OF, {"agent": "ada"}, "service_keys_agent", "service_keys_agent"),
 ]
 
 

@@ -1,6 +1,10 @@
 """Definitions in the store: the program's own under the shared tenant, a tenant's own under its name."""
 
 from collections.abc import Iterable
+from functools import lru_cache
+from typing import NamedTuple
+
+import msgspec
 
 from stigmergy.agents.checking import check_definition
 from stigmergy.agents.model import AGENTS, AgentRecord, Definition, queue_of
@@ -31,6 +35,22 @@ OLDER = Statement(
 )
 
 
+IN_FORCE_NOW = Statement(
+    "agents.in_force_now",
+    """SELECT name, definition, version, tenant, queue, enabled FROM agents
+       WHERE tenant IN (:tenant, '*') AND name IN (SELECT value FROM {each:names}) ORDER BY tenant""",
+)
+
+
+class Pinned(NamedTuple):
+    """The definition that a run is started with, and where its runs are claimed."""
+
+    definition: Definition
+    version: int
+    shared: bool
+    queue: str
+
+
 class UnknownAgent(NotFound):
     """There is no agent of this name, or it is not enabled."""
 
@@ -44,6 +64,19 @@ async def named(tx: Snapshot, name: str) -> AgentRecord:
         known = ", ".join(record.name for record in await listed(tx, limit=20))
         raise UnknownAgent(f"there is no agent {name!r}; there are: {known or 'none yet'}")
     return found[0]
+
+
+async def in_force(tx: Snapshot, names: Iterable[str]) -> dict[str, Pinned]:
+    """The definitions in force of these agents, in one statement; who is unknown or not enabled is left out."""
+    rows = await tx.rows(IN_FORCE_NOW, names=msgspec.json.encode(list(names)).decode())
+    # of two of one name the later one is the tenant's own
+    found = {name: (Pinned(_decoded(text), version, of != tx.tenant, queue), on) for name, text, version, of, queue, on in rows}
+    return {name: pinned for name, (pinned, is_enabled) in found.items() if is_enabled}
+
+
+@lru_cache(1_000)
+def _decoded(text: str | bytes) -> Definition:
+    return msgspec.json.decode(text, type=Definition)
 
 
 async def listed(tx: Snapshot, *, after: str = "", limit: int = 100) -> list[AgentRecord]:

@@ -26,9 +26,12 @@ TOKENS = {
 }
 # {each:name} is a table with one column, `value`: the items of the JSON list of strings that is bound to :name.
 EACH = ("json_each(:{})", "json_array_elements_text(CAST(:{} AS JSON)) AS each_{}(value)")
+# {by:name} behind a table: the index to go by. SQLite keeps no statistics of its own accord, and takes the primary key of a
+# clustered table for as good as any index that begins with the tenant; then a query reads all that a tenant has.
+BY = ("INDEXED BY {}", "")
 # A literal, a quoted name or a comment is matched first, as it is: what looks like a token or a parameter in it is text.
 _TEXT = r"""'[^']*'|"[^"]*"|--[^\n]*"""
-_TOKEN = re.compile(rf"{_TEXT}|\{{(?:each:(\w+)|(\w+))\}}")
+_TOKEN = re.compile(rf"{_TEXT}|\{{(?:each:(\w+)|by:(\w+)|(\w+))\}}")
 _PARAMETER = re.compile(rf"{_TEXT}|(?<![:\w]):([a-z_][a-z0-9_]*)")
 
 _JOURNAL = re.compile(r"\b(FROM|JOIN) (changes|heads)\b")
@@ -57,9 +60,11 @@ def _only(engine: str, sql: str) -> str:
 
 
 def _written(token: re.Match[str], engine: int) -> str:
-    listed, name = token.groups()
+    listed, index, name = token.groups()
     if listed:
         return EACH[engine].format(listed, listed)
+    if index:
+        return BY[engine].format(index)
     return TOKENS[name][engine] if name else token[0]
 
 

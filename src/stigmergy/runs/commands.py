@@ -4,12 +4,11 @@ Task and run move together, in one transaction. Whoever writes to a run holds it
 concerned, then runs by their ids (a parent's is lower than its child's), then the tenant's head.
 """
 
-from typing import NamedTuple
-
 import msgspec
 
 from stigmergy.agents import store as agents
 from stigmergy.agents.model import Definition, Limits, entity_of
+from stigmergy.agents.store import Pinned
 from stigmergy.errors import Conflict, Invalid
 from stigmergy.kernel.faults import point
 from stigmergy.kernel.leases import enqueue, withdraw
@@ -57,15 +56,6 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     assembly: str | None = None
     metadata: JsonObject = msgspec.field(default_factory=JsonObject)
     id: str | None = None
-
-
-class Pinned(NamedTuple):
-    """The definition that a run is started with, and where its runs are claimed."""
-
-    definition: Definition
-    version: int
-    shared: bool
-    queue: str
 
 
 async def start_run(tx: Transaction, start: Start) -> Run:

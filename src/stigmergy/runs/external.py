@@ -12,7 +12,7 @@ import msgspec
 
 from stigmergy.agents.checking import check_definition
 from stigmergy.agents.model import Definition
-from stigmergy.agents.store import UnknownAgent, named
+from stigmergy.agents.store import Pinned, UnknownAgent, named
 from stigmergy.agents.tokens import count_tokens
 from stigmergy.errors import Conflict, Invalid, NotFound, VersionConflict
 from stigmergy.kernel.timers import Timer, cancel_timer
@@ -21,7 +21,6 @@ from stigmergy.runs import log, store
 from stigmergy.runs.commands import (
     UNDEFINED,
     LimitReached,
-    Pinned,
     Start,
     hear,
     lock_with_parent,

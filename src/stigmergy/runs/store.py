@@ -95,11 +95,12 @@ WAITS_OF_STEP = WAITS.query(
 )
 WAITS_OF_RUN = WAITS.query("of_run", f"WHERE {_MINE} AND status = 'open'")
 WAITS_OF_CALL = WAITS.query("of_call", f"WHERE {_MINE} AND call_id = :call_id ORDER BY party")
-WAITS_OF_PARTY = WAITS.query(
-    "of_party",
-    "WHERE tenant = :tenant AND party = :party AND kind = :kind AND status = 'open' AND (CAST(:space_id AS TEXT) IS NULL OR"
-    " space_id = :space_id) ORDER BY run_id",
+REPLIES_OF_PARTY = WAITS.query(
+    "replies_of_party",
+    "{by:waits_party} WHERE tenant = :tenant AND party = :party AND space_id = :space_id AND status = 'open' AND kind = 'reply'"
+    " ORDER BY run_id",
 )
+CHILD_OF_PARTY = WAITS.query("child_of_party", "WHERE tenant = :tenant AND party = :party AND status = 'open' AND kind = 'child'")
 WAIT_BY_ID = WAITS.query("by_id", "WHERE tenant = :tenant AND id = :id")
 INBOX = WAITS.query(
     "inbox",

@@ -72,10 +72,10 @@ async def answer_reply(
 ) -> list[str]:
     """Somebody spoke in a space, whose row the caller has locked: every wait there for them has its reply. Gives the runs
     that had waited."""
-    found = await tx.find(store.WAITS_OF_PARTY, party=entity_id, kind="reply", space_id=space_id)
+    found = await tx.find(store.REPLIES_OF_PARTY, party=entity_id, space_id=space_id)
     reply = {"entity_name": entity_name, "text": text, "message_id": message_id}
     answered: list[str] = []
-    for wait in found:
+    for wait in found:  # in the order in which runs are locked
         run = await store.locked_run(tx, wait.run_id)
         still = await tx.get(Wait, wait.run_id, wait.call_id, wait.party)
         if still is not None and still.status == "open":
@@ -86,7 +86,7 @@ async def answer_reply(
 
 async def answer_child(tx: Transaction, parent: Run, child: Run, status: str, result: Any, error: str | None) -> bool:
     """A run ended whose parent may wait for it. Both are locked. Whether it did wait."""
-    found = await tx.find(store.WAITS_OF_PARTY, party=child.id, kind="child", space_id=None)
+    found = await tx.find(store.CHILD_OF_PARTY, party=child.id)
     for wait in found:
         await answer(tx, parent, wait, child_result(status, child.task_id, child.id, result, error), by=child.entity_id)
     return bool(found)

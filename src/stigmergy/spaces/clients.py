@@ -23,7 +23,8 @@ MOST_TOOLS = 200
 
 OPEN_FOR = WAITS.query(
     "client_calls",
-    """WHERE tenant = :tenant AND for_entity = :entity_id AND kind = 'tool' AND status = 'open' ORDER BY seq LIMIT :limit""",
+    """{by:waits_inbox} WHERE tenant = :tenant AND for_entity = :entity_id AND kind = 'tool' AND status = 'open'
+       ORDER BY created_at, id LIMIT :limit""",
 )
 
 

@@ -50,7 +50,8 @@ AT_WORK = RUNS.query(
 )
 WAITING_FOR = WAITS.query(
     "for_entity_in",
-    """WHERE tenant = :tenant AND for_entity = :entity_id AND space_id = :space_id AND status = 'open' ORDER BY seq LIMIT 100""",
+    """{by:waits_inbox} WHERE tenant = :tenant AND for_entity = :entity_id AND space_id = :space_id AND status = 'open'
+       ORDER BY created_at, id LIMIT 100""",
 )
 
 

@@ -77,9 +77,9 @@ async def roster(tx: Snapshot, reader: str, id: str) -> Roster:
     return found
 
 
-async def spaces(tx: Snapshot, reader: str, *, after: str = "", limit: int = 50, everything: bool = False) -> list[Space]:
+async def spaces(tx: Snapshot, reader: str, *, after: str = "", limit: int = 50) -> list[Space]:
     """The spaces that somebody is in or owns, oldest first."""
-    return await tx.find(SPACES_OF, entity_id=reader, after=after, limit=limit, everything=everything)
+    return await tx.find(SPACES_OF, entity_id=reader, after=after, limit=limit)
 
 
 async def space_ids_of(tx: Snapshot, entity_id: str) -> frozenset[str]:

@@ -48,7 +48,7 @@ MARK_ROSTER = Statement(
 MARK_ALL_OF = Statement(
     "space_heads.mark_all_of",
     """UPDATE space_heads SET roster = :roster WHERE tenant = :tenant
-       AND space_id IN (SELECT space_id FROM memberships WHERE tenant = :tenant AND entity_id = :entity_id)""",
+       AND space_id IN (SELECT space_id FROM memberships {by:memberships_entity} WHERE tenant = :tenant AND entity_id = :entity_id)""",
 )
 READ_MEMBERS = Statement(
     "memberships.members",
@@ -57,19 +57,19 @@ READ_MEMBERS = Statement(
        WHERE m.tenant = :tenant AND m.space_id = :space_id ORDER BY m.created_at, m.seq, m.entity_id""",
 )
 SPACE_IDS_OF = Statement(
-    "memberships.spaces_of", "SELECT space_id FROM memberships WHERE tenant = :tenant AND entity_id = :entity_id"
+    "memberships.spaces_of",
+    "SELECT space_id FROM memberships {by:memberships_entity} WHERE tenant = :tenant AND entity_id = :entity_id",
 )
 SPACES_OF = SPACES.query(
     "of",
-    """WHERE tenant = :tenant AND id > :after
-         AND (CAST(:everything AS BOOLEAN) OR owner_id = :entity_id
-              OR EXISTS (SELECT 1 FROM memberships m WHERE m.tenant = spaces.tenant AND m.space_id = spaces.id
-                                                       AND m.entity_id = :entity_id))
+    """WHERE tenant = :tenant AND id > :after AND id IN (
+           SELECT space_id FROM memberships {by:memberships_entity} WHERE tenant = :tenant AND entity_id = :entity_id
+           UNION SELECT id FROM spaces {by:spaces_owner} WHERE tenant = :tenant AND owner_id = :entity_id)
        ORDER BY tenant, id LIMIT :limit""",
 )
 JOINED = SPACES.query(
     "joined",
-    """JOIN memberships m ON m.tenant = spaces.tenant AND m.space_id = spaces.id
+    """JOIN memberships m {by:memberships_entity} ON m.tenant = spaces.tenant AND m.space_id = spaces.id
        WHERE m.tenant = :tenant AND m.entity_id = :entity_id ORDER BY m.created_at, m.space_id LIMIT :limit""",
 )
 MEMBERSHIPS_OF_SPACE = MEMBERSHIPS.query("of_space", f"WHERE {_MINE} ORDER BY created_at, seq, entity_id")
@@ -78,15 +78,17 @@ MESSAGES_UPTO = SPACE_MESSAGES.query("upto", f"WHERE {_MINE} AND pos <= :upto OR
 MESSAGES_AFTER = SPACE_MESSAGES.query("after", f"WHERE {_MINE} AND pos > :after ORDER BY tenant, space_id, pos LIMIT :limit")
 ENTITIES_NAMED = ENTITIES.query("named", "WHERE tenant = :tenant AND id IN (SELECT value FROM {each:ids})")
 ENTITIES_AFTER = ENTITIES.query("after", "WHERE tenant = :tenant AND id > :after ORDER BY tenant, id LIMIT :limit")
-CLIENTS_OF = CLIENTS.query("of", "WHERE tenant = :tenant AND entity_id = :entity_id AND expires_at > :now ORDER BY tenant, id")
+CLIENTS_OF = CLIENTS.query(
+    "of", "{by:clients_entity} WHERE tenant = :tenant AND entity_id = :entity_id AND expires_at > :now ORDER BY tenant, id"
+)
 MEMORIES_OF = MEMORIES.query("of", "WHERE tenant = :tenant AND entity_id = :entity_id ORDER BY importance DESC, key LIMIT :limit")
 GOALS_OF = GOALS.query(
     "of",
-    """WHERE tenant = :tenant AND entity_id = :entity_id AND (CAST(:status AS TEXT) IS NULL OR status = :status)
+    """{by:goals_entity} WHERE tenant = :tenant AND entity_id = :entity_id AND (CAST(:status AS TEXT) IS NULL OR status = :status)
        ORDER BY priority DESC, id LIMIT :limit""",
 )
-PLANS_OF = PLANS.query("of", "WHERE tenant = :tenant AND entity_id = :entity_id ORDER BY id LIMIT :limit")
-KEYS_OF = SERVICE_KEYS.query("of", "WHERE tenant = :tenant AND agent = :agent ORDER BY tenant, id")
+PLANS_OF = PLANS.query("of", "{by:plans_entity} WHERE tenant = :tenant AND entity_id = :entity_id ORDER BY id LIMIT :limit")
+KEYS_OF = SERVICE_KEYS.query("of", "{by:service_keys_agent} WHERE tenant = :tenant AND agent = :agent ORDER BY tenant, id")
 
 
 async def lock_space(tx: Transaction, space_id: str) -> tuple[int, Roster]:

@@ -7,27 +7,16 @@ answer to an answer is heard, and a runaway ends at the depth limit with one dia
 
 from collections.abc import Sequence
 
-from stigmergy.agents.store import UnknownAgent
+from stigmergy.agents.store import Pinned, UnknownAgent, in_force
 from stigmergy.kernel.journal import Change
-from stigmergy.kernel.query import Statement
 from stigmergy.kernel.rules import MAX_DEPTH, Diagnostic
 from stigmergy.kernel.transaction import Transaction
 from stigmergy.runs import store as runs
-from stigmergy.runs.commands import Start, hear, start_run
+from stigmergy.runs.commands import Start, hear, open_run, start_run
 from stigmergy.runs.model import ENDED, RUNS, Cause, Run
 from stigmergy.spaces.history import heard_as, looked_at, message_text
 from stigmergy.spaces.model import AGENT, SPACE_MESSAGES, Member, Roster, SpaceMessage
 
-# A definition that says this hears what comes while it runs in that run. (In a text inside of it the quotes are escaped.)
-SAME_RUN = '"second_message":"same_run"'
-
-# A definition that says this is a program's outside, which has triggers of its own.
-OUTSIDE = '"executor":"external"'
-
-READ_DEFINITION = Statement(
-    "agents.definition",
-    "SELECT definition FROM agents WHERE tenant IN (:tenant, '*') AND name = :name ORDER BY tenant DESC LIMIT 1",
-)
 BUSY = RUNS.query(
     "busy_in",
     """WHERE tenant = :tenant AND agent = :agent AND active_space_id = :space_id
@@ -50,16 +39,21 @@ async def woken(tx: Transaction, roster: Roster, message: SpaceMessage, answered
     if found and answered:
         waited = {run.entity_id for id in answered if (run := await tx.get(Run, id)) is not None}
         found = [member for member in found if member.id not in waited]
-    return [member.id for member in found if not await _hears_otherwise(tx, member, message)]
+    if not found:
+        return []
+    known = await in_force(tx, [member.id.removeprefix(AGENT) for member in found])
+    return [member.id for member in found if not await _hears_otherwise(tx, member, message, known)]
 
 
-async def _hears_otherwise(tx: Transaction, member: Member, message: SpaceMessage) -> bool:
+async def _hears_otherwise(tx: Transaction, member: Member, message: SpaceMessage, known: dict[str, Pinned]) -> bool:
     """Whether no run is to start for it: it is told in the run it is in, or is no business of ours."""
     name = member.id.removeprefix(AGENT)
-    ((definition,),) = await tx.rows(READ_DEFINITION, name=name) or [("",)]
-    if OUTSIDE in definition:
+    if name not in known:
+        return False
+    definition = known[name].definition
+    if definition.executor == "external":
         return True
-    if SAME_RUN not in definition:
+    if definition.second_message != "same_run":
         return False
     for run in await tx.find(BUSY, agent=name, space_id=message.space_id):
         if (await runs.locked_run(tx, run.id)).status not in ENDED:
@@ -79,36 +73,46 @@ async def start_woken(tx: Transaction, change: Change) -> None:
         )
         await _report(tx, change, "depth_limit", text)
         return
+    known = await in_force(tx, [entity_id.removeprefix(AGENT) for entity_id in message.wakes])
     for entity_id in message.wakes:
-        await start_for(tx, change, message, entity_id)
+        current = known.get(entity_id.removeprefix(AGENT))
+        if current is None:
+            await start_for(tx, change, message, entity_id)  # which says that there is no such agent
+            continue
+        with tx.caused_by(change):
+            # a new message has started no run yet, so none is looked for
+            await open_run(tx, await _start(tx, change, message, entity_id), current)
 
 
 async def start_for(tx: Transaction, change: Change, message: SpaceMessage, entity_id: str) -> None:
     """The run of one agent for one message: once."""
     with tx.caused_by(change):
-        agent = entity_id.removeprefix(AGENT)
-        start = Start(
-            agent=agent,
-            instruction=await _trigger(tx, message, entity_id),
-            owner_id=message.owner_id,
-            space_id=message.space_id,
-            active_space_id=message.space_id,
-            cause=Cause("mention" if entity_id in message.mentions else "direct", change.seq, message.id),
-            cause_key=cause_key(message.id, agent),
-            metadata=looked_at({}, message.space_id, message.pos, message.id),
-        )
         try:
-            await start_run(tx, start)
+            await start_run(tx, await _start(tx, change, message, entity_id))
         except UnknownAgent as error:
             # what was said is said, whoever is not there to hear it
-            await _report(tx, change, "unknown_agent", str(error), agent)
+            await _report(tx, change, "unknown_agent", str(error), entity_id.removeprefix(AGENT))
+
+
+async def _start(tx: Transaction, change: Change, message: SpaceMessage, entity_id: str) -> Start:
+    agent = entity_id.removeprefix(AGENT)
+    return Start(
+        agent=agent,
+        instruction=await _trigger(tx, message, entity_id),
+        owner_id=message.owner_id,
+        space_id=message.space_id,
+        active_space_id=message.space_id,
+        cause=Cause("mention" if entity_id in message.mentions else "direct", change.seq, message.id),
+        cause_key=cause_key(message.id, agent),
+        metadata=looked_at({}, message.space_id, message.pos, message.id),
+    )
 
 
 async def _trigger(tx: Transaction, message: SpaceMessage, entity_id: str) -> str:
     """What the run hears first. An agent says by waiting that it expects a reply; a person always does."""
     expects = message.role == "human"
     if message.role == "agent":
-        waits = await tx.find(runs.WAITS_OF_PARTY, party=entity_id, kind="reply", space_id=message.space_id)
+        waits = await tx.find(runs.REPLIES_OF_PARTY, party=entity_id, space_id=message.space_id)
         expects = any(wait.message_id == message.id for wait in waits)
     return f"{message_text(message)}\nsenderExpectsReply: {'true' if expects else 'false'}"
 
