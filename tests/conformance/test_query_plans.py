@@ -17,6 +17,23 @@ from support.stores import OpenStore
 
 _SUCH = {"status": None, "executor": None, "owner_id": None, "space_id": None, "below": 10**15, "limit": 50}
 _IDS = msgspec.json.encode([str(n) for n in range(64)]).decode()
+# Those that say by which index SQLite is to go: of these it is asked which of its columns it uses.
+SAID: list[tuple[Statement, dict[str, Any], str]] = [
+    (runs.REPLIES_OF_PARTY, {"party": "mia", "space_id": "s"}, "waits_party (tenant=? AND party=? AND space_id=?)"),
+    (runs.CHILD_OF_PARTY, {"party": "r"}, "waits_party (tenant=? AND party=?)"),
+    (following.WAITING_FOR, {"entity_id": "mia", "space_id": "s"}, "waits_inbox (tenant=? AND for_entity=?)"),
+    (following.AT_WORK, {"space_id": "s"}, "runs_agent (tenant=? AND agent=? AND status=?)"),
+    (clients.OPEN_FOR, {"entity_id": "mia", "limit": 50}, "waits_inbox (tenant=? AND for_entity=? AND kind=?)"),
+    (clients.CLIENTS_OF, {"entity_id": "mia", "now": 0}, "clients_entity (tenant=? AND entity_id=?)"),
+    (waking.BUSY, {"agent": "ada", "space_id": "s"}, "runs_agent (tenant=? AND agent=? AND status=?)"),
+    (prompt.OTHER_RUNS, {"agent": "ada", "run_id": "r", "limit": 10}, "runs_agent (tenant=? AND agent=? AND status=?)"),
+    (spaces.MESSAGES_UPTO, {"space_id": "s", "upto": 5, "limit": 50}, "space_messages_pos (tenant=? AND space_id=? AND pos<?)"),
+    (spaces.SPACES_OF, {"entity_id": "mia", "after": "", "limit": 20}, "memberships_entity (tenant=? AND entity_id=?)"),
+    (spaces.JOINED, {"entity_id": "mia", "limit": 20}, "memberships_entity (tenant=? AND entity_id=?)"),
+    (spaces.GOALS_OF, {"entity_id": "mia", "status": None, "limit": 20}, "goals_entity (tenant=? AND entity_id=?)"),
+    (spaces.PLANS_OF, {"entity_id": "mia", "limit": 20}, "plans_entity (tenant=? AND entity_id=?)"),
+    (spaces.KEYS_OF, {"agent": "ada"}, "service_keys_agent (tenant=? AND agent=?)"),
+]
 # What is asked, and the index that it goes by on SQLite and on PostgreSQL.
 GOING_BY: list[tuple[Statement, dict[str, Any], str, str]] = [
     (runs.TASKS_OF_SPACE, _SUCH | {"space_id": "s"}, "tasks_space", "tasks_space"),
@@ -29,24 +46,6 @@ GOING_BY: list[tuple[Statement, dict[str, Any], str, str]] = [
     (triggers.NEXT, {"lanes": _IDS, "beyond": 8, "everything": 10**15}, "deliveries_lane", "deliveries_lane"),
     (triggers.at_seqs("tasks"), {"seqs": _IDS}, "tasks_seq (tenant=? AND seq=?)", "tasks_seq"),
     (triggers.LIST_DEAD, {"trigger_id": None, "below": "~", "limit": 50}, "deliveries_dead", "deliveries_dead"),
-    (
-        runs.REPLIES_OF_PARTY,
-        {"party": "mia", "space_id": "s"},
-        "waits_party (tenant=? AND party=? AND space_id=?)",
-        "waits_party",
-    ),
-    (runs.CHILD_OF_PARTY, {"party": "r"}, "waits_party (tenant=? AND party=?", "waits_party"),
-    (following.WAITING_FOR, {"entity_id": "mia", "space_id": "s"}, "waits_", "waits_"),
-    (following.AT_WORK, {"space_id": "s"}, "runs_", "runs_"),
-    (clients.OPEN_FOR, {"entity_id": "mia", "limit": 50}, "waits_inbox (tenant=? AND for_entity=?", "waits_inbox"),
-    (clients.CLIENTS_OF, {"entity_id": "mia", "now": 0}, "clients_entity", "clients_entity"),
-    (waking.BUSY, {"agent": "ada", "space_id": "s"}, "runs_", "runs_"),
-    (prompt.OTHER_RUNS, {"agent": "ada", "run_id": "r", "limit": 10}, "runs_", "runs_"),
-    (spaces.MESSAGES_UPTO, {"space_id": "s", "upto": 5, "limit": 50}, "space_messages_pos (tenant=? AND space_id=? AND", "_pos"),
-    (spaces.JOINED, {"entity_id": "mia", "limit": 20}, "memberships_entity", "memberships_entity"),
-    (spaces.GOALS_OF, {"entity_id": "mia", "status": None, "limit": 20}, "goals_entity", "goals_entity"),
-    (spaces.PLANS_OF, {"entity_id": "mia", "limit": 20}, "plans_entity", "plans_entity"),
-    (spaces.KEYS_OF, {"agent": "ada"}, "service_keys_agent", "service_keys_agent"),
 ]
 
 
@@ -90,3 +89,12 @@ async def test_what_is_next_is_looked_up_lane_by_lane_however_many_wait(engine: 
         assert "deliveries_lane (tenant=? AND lane=? AND change_seq<?)" in plan, plan
     else:
         assert "Seq Scan on deliveries" not in plan, plan
+
+
+@pytest.mark.parametrize("asked", SAID, ids=lambda asked: asked[0].name)
+async def test_a_query_of_conversations_reads_no_more_than_is_its_own(
+    engine: str, explain: Any, asked: tuple[Statement, dict[str, Any], str]
+) -> None:
+    statement, given, wanted = asked
+    plan = await explain(statement, given)
+    assert wanted in plan if engine == "sqlite" else "Seq Scan" not in plan, plan

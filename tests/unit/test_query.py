@@ -116,3 +116,9 @@ def test_sqlite_reads_any_mixture_of_literals_and_parameters_as_it_was_meant(
     rows = apsw.Connection("").execute(statement.sqlite, statement.bind(given, "main")).fetchall()
     expected = tuple(("main" if name == "tenant" else given[name]) if name is not None else text for name, text in columns)
     assert rows == [expected]
+
+
+def test_an_index_is_named_to_sqlite_alone() -> None:
+    statement = Statement("x", "SELECT 1 FROM t {by:t_owner} WHERE tenant = :tenant")
+    assert statement.sqlite == "SELECT 1 FROM t INDEXED BY t_owner WHERE tenant = ?1"
+    assert statement.postgres == "SELECT 1 FROM t  WHERE tenant = $1"

@@ -100,7 +100,9 @@ REPLIES_OF_PARTY = WAITS.query(
     "{by:waits_party} WHERE tenant = :tenant AND party = :party AND space_id = :space_id AND status = 'open' AND kind = 'reply'"
     " ORDER BY run_id",
 )
-CHILD_OF_PARTY = WAITS.query("child_of_party", "WHERE tenant = :tenant AND party = :party AND status = 'open' AND kind = 'child'")
+CHILD_OF_PARTY = WAITS.query(
+    "child_of_party", "{by:waits_party} WHERE tenant = :tenant AND party = :party AND status = 'open' AND kind = 'child'"
+)
 WAIT_BY_ID = WAITS.query("by_id", "WHERE tenant = :tenant AND id = :id")
 INBOX = WAITS.query(
     "inbox",

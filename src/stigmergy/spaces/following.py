@@ -44,9 +44,9 @@ BACKLOG = 256
 
 AT_WORK = RUNS.query(
     "at_work_in",
-    """WHERE tenant = :tenant AND status = 'running' AND id IN (
-           SELECT r.id FROM runs r JOIN memberships m ON m.tenant = r.tenant AND m.entity_id = r.entity_id
-           WHERE m.tenant = :tenant AND m.space_id = :space_id AND r.active_space_id = :space_id AND r.status = 'running')""",
+    """{by:runs_agent} WHERE tenant = :tenant AND active_space_id = :space_id AND status = 'running' AND agent IN (
+           SELECT e.agent FROM memberships m JOIN entities e ON e.tenant = m.tenant AND e.id = m.entity_id
+           WHERE m.tenant = :tenant AND m.space_id = :space_id AND e.agent IS NOT NULL)""",
 )
 WAITING_FOR = WAITS.query(
     "for_entity_in",

@@ -28,7 +28,7 @@ LONGEST_VALUE = 500
 
 OTHER_RUNS = RUNS.query(
     "others_of_agent",
-    """WHERE tenant = :tenant AND agent = :agent AND id <> :run_id
+    """{by:runs_agent} WHERE tenant = :tenant AND agent = :agent AND id <> :run_id
          AND status IN ('queued', 'running', 'waiting_tool', 'waiting_reply') ORDER BY id DESC LIMIT :limit""",
 )
 

@@ -47,8 +47,8 @@ MARK_ROSTER = Statement(
 )
 MARK_ALL_OF = Statement(
     "space_heads.mark_all_of",
-    """UPDATE space_heads SET roster = :roster WHERE tenant = :tenant
-       AND space_id IN (SELECT space_id FROM memberships {by:memberships_entity} WHERE tenant = :tenant AND entity_id = :entity_id)""",
+    """UPDATE space_heads SET roster = :roster WHERE tenant = :tenant AND space_id IN (
+           SELECT space_id FROM memberships {by:memberships_entity} WHERE tenant = :tenant AND entity_id = :entity_id)""",
 )
 READ_MEMBERS = Statement(
     "memberships.members",

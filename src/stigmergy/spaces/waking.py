@@ -19,7 +19,7 @@ from stigmergy.spaces.model import AGENT, SPACE_MESSAGES, Member, Roster, SpaceM
 
 BUSY = RUNS.query(
     "busy_in",
-    """WHERE tenant = :tenant AND agent = :agent AND active_space_id = :space_id
+    """{by:runs_agent} WHERE tenant = :tenant AND agent = :agent AND active_space_id = :space_id
          AND status IN ('queued', 'running', 'waiting_tool', 'waiting_reply') ORDER BY id LIMIT 1""",
 )
 
