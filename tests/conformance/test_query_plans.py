@@ -16,6 +16,7 @@ from stigmergy.triggers import store as triggers
 from support.stores import OpenStore
 
 _SUCH = {"status": None, "executor": None, "owner_id": None, "space_id": None, "below": 10**15, "limit": 50}
+_CHOSEN = {"agent": None, "status": None, "entity": "mia", "spaces": "[]", "everything": True, "below": 10**15, "limit": 50}
 _IDS = msgspec.json.encode([str(n) for n in range(64)]).decode()
 # Those that say by which index SQLite is to go: of these it is asked which of its columns it uses.
 SAID: list[tuple[Statement, dict[str, Any], str]] = [
@@ -46,6 +47,11 @@ GOING_BY: list[tuple[Statement, dict[str, Any], str, str]] = [
     (triggers.NEXT, {"lanes": _IDS, "beyond": 8, "everything": 10**15}, "deliveries_lane", "deliveries_lane"),
     (triggers.at_seqs("tasks"), {"seqs": _IDS}, "tasks_seq (tenant=? AND seq=?)", "tasks_seq"),
     (triggers.LIST_DEAD, {"trigger_id": None, "below": "~", "limit": 50}, "deliveries_dead", "deliveries_dead"),
+    (runs.NEWEST_RUNS, _CHOSEN, "runs_seq", "runs_seq"),
+    (runs.OF_AGENT, _CHOSEN | {"agent": "a", "status": "running"}, "runs_agent", "runs_agent"),
+    (runs.OF_PARENT, _CHOSEN | {"parent": "r"}, "runs_root", "Index Scan using runs_"),
+    (runs.OF_SPACE, _CHOSEN | {"space_id": "s"}, "runs_space", "Index Scan using runs_"),
+    (runs.INBOX, {"for_entity": "mia", "entity": "mia", "everything": True, "after": 0, "limit": 50}, "waits_", "waits_"),
 ]
 
 

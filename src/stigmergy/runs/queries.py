@@ -9,7 +9,7 @@ from stigmergy.errors import NotFound
 from stigmergy.kernel.history import EVERYTHING
 from stigmergy.kernel.transaction import Snapshot
 from stigmergy.runs import store
-from stigmergy.runs.model import Checkpoint, JsonObject, Run, RunMessage, Task, Thought, ToolCall, Wait
+from stigmergy.runs.model import ENDED, Checkpoint, JsonObject, Run, RunMessage, Task, Thought, ToolCall, Wait
 from stigmergy.runs.notebook import variables
 from stigmergy.runs.waits import wait_state
 
@@ -59,7 +59,7 @@ async def runs(
         query, place = store.OF_PARENT, {"parent": parent}
     elif space_id is not None:
         query, place = store.OF_SPACE, {"space_id": space_id}
-    elif agent is not None:
+    elif agent is not None and status is not None and status not in ENDED:
         query = store.OF_AGENT
     given: JsonObject = {
         **place,

@@ -44,17 +44,19 @@ PARKED = Statement(
 FIRST_CHANGE = Statement("runs.first_change", f"SELECT min(seq) FROM run_messages WHERE {_MINE} AND pos = 1")
 OF_CAUSE = RUNS.query("of_cause", "WHERE tenant = :tenant AND cause_key = :cause_key")
 OF_TREE = RUNS.query("of_tree", "WHERE tenant = :tenant AND root_id = :root_id ORDER BY tenant, root_id, nesting, id")
-# What a list is narrowed to, and what whoever asks may see. Each list is read from the index that leaves the fewest.
-_CHOSEN = """AND (CAST(:agent AS TEXT) IS NULL OR agent = :agent) AND (CAST(:status AS TEXT) IS NULL OR status = :status)
-  AND (CAST(:everything AS BOOLEAN) OR owner_id = :entity OR space_id IN (SELECT value FROM {each:spaces})) AND seq < :below"""
-NEWEST_RUNS = RUNS.query("newest", f"WHERE tenant = :tenant {_CHOSEN} ORDER BY tenant, seq DESC LIMIT :limit")
-OF_AGENT = RUNS.query("of_agent", f"WHERE tenant = :tenant AND agent = :agent {_CHOSEN} ORDER BY seq DESC LIMIT :limit")
+# What a list is narrowed to, and what whoever asks may see.
+_CHOSEN = """tenant = :tenant
+  AND (CAST(:agent AS TEXT) IS NULL OR agent = :agent) AND (CAST(:status AS TEXT) IS NULL OR status = :status)
+  AND (CAST(:everything AS BOOLEAN) OR owner_id = :entity OR space_id IN (SELECT value FROM {each:spaces}))"""
+NEWEST_RUNS = RUNS.query("newest", f"WHERE {_CHOSEN} {_NEWEST}")
+# Of an agent in a status: those that are not over are few, however many it ever had.
+OF_AGENT = RUNS.query("of_agent", f"WHERE agent = :agent AND status = :status AND {_CHOSEN} {_NEWEST_OF_FEW}")
 OF_PARENT = RUNS.query(
     "of_parent",
-    f"""WHERE tenant = :tenant AND root_id = (SELECT root_id FROM runs WHERE tenant = :tenant AND id = :parent)
-        AND parent_run_id = :parent {_CHOSEN} ORDER BY seq DESC LIMIT :limit""",
+    f"""WHERE root_id = (SELECT root_id FROM runs WHERE tenant = :tenant AND id = :parent)
+        AND parent_run_id = :parent AND {_CHOSEN} {_NEWEST_OF_FEW}""",
 )
-OF_SPACE = RUNS.query("of_space", f"WHERE tenant = :tenant AND space_id = :space_id {_CHOSEN} ORDER BY seq DESC LIMIT :limit")
+OF_SPACE = RUNS.query("of_space", f"WHERE space_id = :space_id AND {_CHOSEN} {_NEWEST_OF_FEW}")
 _OUTSIDE = "tenant = :tenant AND executor = 'external' AND (CAST(:status AS TEXT) IS NULL OR status = :status)"
 OUTSIDE = RUNS.query("outside", f"WHERE {_OUTSIDE} {_NEWEST}")
 OUTSIDE_OF_TASK = RUNS.query("outside_of_task", f"WHERE task_id = :task_id AND {_OUTSIDE} {_NEWEST_OF_FEW}")
