@@ -28,6 +28,9 @@ WORDS = [
     (r"Runs", "SyncRuns"),
     (r"RunHandle", "SyncRunHandle"),
     (r"Agents", "SyncAgents"),
+    (r"Triggers", "SyncTriggers"),
+    (r"Deliveries", "SyncDeliveries"),
+    (r"Tasks", "SyncTasks"),
 ]
 HEADER = "# Made from ../_async/{name} by scripts/generate_client.py; `make fix` makes it again.\n"
 

@@ -22,6 +22,7 @@ from stigmergy.breadcrumbs.search_index import index_stale
 from stigmergy.engine import running
 from stigmergy.engine.code import Code
 from stigmergy.engine.namespace import Agents, Runs
+from stigmergy.engine.outside import Tasks
 from stigmergy.engine.running import Running
 from stigmergy.errors import StoreClosed
 from stigmergy.kernel.clock import Clock
@@ -145,6 +146,10 @@ class App(Declaring):
     @property
     def deliveries(self) -> Deliveries:
         return Deliveries(self.database, self.scope)
+
+    @property
+    def tasks(self) -> Tasks:
+        return Tasks(self.database, self.scope)
 
     @property
     def runs(self) -> Runs:

@@ -272,6 +272,7 @@ BODIES: dict[str, Any] = {
     "create_trigger": {"id": "t", **TRIGGER},
     "put_trigger": TRIGGER,
     "check_triggers": {"triggers": [{"id": "t", **TRIGGER}]},
+    "put_triggers": {"triggers": [{"id": "t", **TRIGGER}]},
     "test_triggers": {"collection": "breadcrumbs"},
     "create_task": {"name": "agent:a", "instruction": "x"},
     "patch_task": {"status": "running"},

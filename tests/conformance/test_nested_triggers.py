@@ -98,7 +98,7 @@ async def test_a_users_message_and_no_other_reaches_the_orchestrator(watched: Da
     assert await fired.now() == {}
     said = await watched.write(post, "mia", space.id, Said(content="What is Bitcoin worth?"), scope=MIA)
     assert await fired.now() == {"on-user-message": 1}
-    await watched.write(edit, "mia", said.id, "And Ether?", scope=MIA)
+    await watched.write(edit, "mia", space.id, said.id, "And Ether?", scope=MIA)
     await watched.write(post, "agent:orchestrator", space.id, Said(content="97,000 dollars."))
     await watched.write(tell, space.id, "Something happened.")
     await watched.write(tell, space.id, "A tool was used.", role="tool", author="agent:orchestrator")

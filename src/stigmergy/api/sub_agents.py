@@ -10,6 +10,7 @@ from msgspec import Meta
 from stigmergy.api import wire
 from stigmergy.api.requests import AnyRequest, Cursor, IdempotencyKey, IfMatch, once, operators_only, read, write
 from stigmergy.api.tasks import Milliseconds, NewId
+from stigmergy.engine.outside import run_outside
 from stigmergy.errors import NotFound
 from stigmergy.kernel.transaction import Snapshot, Transaction
 from stigmergy.runs import external, queries
@@ -203,7 +204,7 @@ class SubAgentRoutes(Controller):
 
     @get("/{id:str}", summary="One run outside", operation_id="get_sub_agent")
     async def one(self, request: AnyRequest, id: Id) -> Response[SubAgentOut]:
-        return answer(await read(request, _outside, id))
+        return answer(await read(request, run_outside, id))
 
     @patch("/{id:str}", summary="Move a run outside, and its task with it", operation_id="patch_sub_agent")
     async def change(
@@ -280,15 +281,8 @@ async def _add_call(tx: Transaction, id: str, call: NewCall, key: str | None, bo
     return await once(tx, route, key, body, lambda: external.add_call(tx, id, call), ToolCall)
 
 
-async def _outside(tx: Snapshot, id: str) -> Run:
-    run = await tx.get(Run, id)
-    if run is None or run.executor != "external":
-        raise NotFound(f"no run {id} that is executed outside")
-    return run
-
-
 async def _messages(tx: Snapshot, id: str, after: int, limit: int) -> SubAgentMessages:
-    run = await _outside(tx, id)
+    run = await run_outside(tx, id)
     found = await queries.messages(tx, id, after=after, limit=limit)
     thought = [each.step for each in found if each.role == "assistant"]
     asked: dict[int, list[Asked]] = {step: [] for step in thought}
@@ -300,12 +294,12 @@ async def _messages(tx: Snapshot, id: str, after: int, limit: int) -> SubAgentMe
 
 
 async def _calls(tx: Snapshot, id: str) -> list[ToolCall]:
-    await _outside(tx, id)
+    await run_outside(tx, id)
     return await queries.calls(tx, id)
 
 
 async def _call(tx: Snapshot, id: str, call_id: str) -> ToolCall:
-    await _outside(tx, id)
+    await run_outside(tx, id)
     found = await tx.get(ToolCall, id, call_id)
     if found is None:
         raise NotFound(f"run {id} has no tool call {call_id}")

@@ -63,9 +63,15 @@ class TriggerPage(msgspec.Struct):
 
 
 class CheckIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Definitions to be looked at and not stored."""
+    """Definitions, as a file has them: to be looked at, or to be put, all or none."""
 
     triggers: list[dict[str, Any]]
+
+
+class TriggersOut(msgspec.Struct):
+    """In the order in which they came."""
+
+    items: list[TriggerOut]
 
 
 class FindingOut(msgspec.Struct):
@@ -137,6 +143,11 @@ class TriggerRoutes(Controller):
     async def create(self, request: AnyRequest, data: JSONBody[Definition]) -> Response[TriggerOut]:
         rule = parse_definition(data, reading_of(request))
         return answer(await write(request, _create, rule, grant="operate"), 201)
+
+    @post("/bulk", status_code=200, summary="Put many triggers, all or none", operation_id="put_triggers")
+    async def put_all(self, request: AnyRequest, data: JSONBody[CheckIn]) -> TriggersOut:
+        rules = parse_definitions(data.triggers, reading_of(request))
+        return TriggersOut([trigger_out(rule) for rule in await write(request, commands.put_triggers, rules, grant="operate")])
 
     @get("/{id:str}", summary="One trigger", operation_id="get_trigger")
     async def one(self, request: AnyRequest, id: Id) -> Response[TriggerOut]:
@@ -222,7 +233,8 @@ def trigger_out(rule: Rule) -> TriggerOut:
 # ---- for the description of the API ----
 
 SHAPES: tuple[Any, ...] = (
-    *(Definition, TriggerIn, TriggerOut, TriggerPage, CheckIn, CheckOut, ChangeIn, TestOut, DiagnosticsOut, RetriedOut),
+    *(Definition, TriggerIn, TriggerOut, TriggerPage, TriggersOut),
+    *(CheckIn, CheckOut, ChangeIn, TestOut, DiagnosticsOut, RetriedOut),
 )
 MORE: dict[str, tuple[int, ...]] = {
     "create_trigger": (409,),
@@ -242,6 +254,7 @@ _TRIGGER = {
 EXAMPLES: dict[str, Any] = {
     "create_trigger": {"id": "on-task-completed"} | _TRIGGER,
     "put_trigger": _TRIGGER,
+    "put_triggers": {"triggers": [{"id": "on-task-completed"} | _TRIGGER]},
     "check_triggers": {"triggers": [{"id": "on-task-completed"} | _TRIGGER]},
     "test_triggers": {
         "collection": "tasks",

@@ -2,13 +2,12 @@
 
 from typing import Any
 
-from stigmergy.agents.store import pinned
 from stigmergy.errors import NotFound
 from stigmergy.kernel.faults import point
 from stigmergy.kernel.timers import Timer, cancel_timer
 from stigmergy.kernel.transaction import Transaction
 from stigmergy.runs import log, store
-from stigmergy.runs.commands import DEADLINE, leave_queue, lock_with_parent, move_run, move_task, tree_of, wake
+from stigmergy.runs.commands import DEADLINE, leave_queue, limits_of, lock_with_parent, move_run, move_task, tree_of, wake
 from stigmergy.runs.model import ENDED, Run, RunStatus, Task, TaskStatus
 from stigmergy.runs.settling import settle_call
 from stigmergy.runs.waits import answer_child, cancel_waits
@@ -116,5 +115,7 @@ async def pass_deadline(tx: Transaction, timer: Timer) -> None:
     """The effect of the deadline's timer."""
     run = await tx.get(Run, timer.id)
     if run is not None and run.status not in ENDED:
-        limits = (await pinned(tx, run.agent, run.agent_version, shared=run.agent_shared)).limits
-        await fail_run(tx, run.id, f"deadline: it was not done within {limits.deadline_ms / 1000:g} s")
+        given_ms = run.deadline - (run.started_at or run.created_at)
+        if run.executor == "engine":
+            given_ms = (await limits_of(tx, run)).deadline_ms
+        await fail_run(tx, run.id, f"deadline: it was not done within {given_ms / 1000:g} s")

@@ -7,6 +7,8 @@ from stigmergy.client._async.breadcrumbs import Breadcrumbs
 from stigmergy.client._async.http import Http
 from stigmergy.client._async.runs import Runs
 from stigmergy.client._async.spaces import Spaces
+from stigmergy.client._async.tasks import Tasks
+from stigmergy.client._async.triggers import Deliveries, Triggers
 from stigmergy.client.calls import server_headers, server_url
 
 TIMEOUT_SECONDS = 30.0
@@ -22,6 +24,9 @@ class Stigmergy:
         self.runs = Runs(self._http)
         self.agents = Agents(self._http)
         self.spaces = Spaces(self._http)
+        self.triggers = Triggers(self._http)
+        self.deliveries = Deliveries(self._http)
+        self.tasks = Tasks(self._http)
 
     async def ask(self, agent: Agent | str, question: str, *, timeout: float | None = None) -> Any:
         """Start a run and wait for its answer."""

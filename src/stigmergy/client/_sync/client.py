@@ -8,6 +8,8 @@ from stigmergy.client._sync.breadcrumbs import SyncBreadcrumbs
 from stigmergy.client._sync.http import Http
 from stigmergy.client._sync.runs import SyncRuns
 from stigmergy.client._sync.spaces import SyncSpaces
+from stigmergy.client._sync.tasks import SyncTasks
+from stigmergy.client._sync.triggers import SyncDeliveries, SyncTriggers
 from stigmergy.client.calls import server_headers, server_url
 
 TIMEOUT_SECONDS = 30.0
@@ -23,6 +25,9 @@ class SyncStigmergy:
         self.runs = SyncRuns(self._http)
         self.agents = SyncAgents(self._http)
         self.spaces = SyncSpaces(self._http)
+        self.triggers = SyncTriggers(self._http)
+        self.deliveries = SyncDeliveries(self._http)
+        self.tasks = SyncTasks(self._http)
 
     def ask(self, agent: Agent | str, question: str, *, timeout: float | None = None) -> Any:
         """Start a run and wait for its answer."""
