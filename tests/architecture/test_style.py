@@ -9,7 +9,6 @@ import pytest
 from support.repository import ROOT
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("command", ["ruff check", "ruff format --check", "pyright", "lint-imports --no-logo --no-cache"])
 def test_the_tree_is_clean_for(command):
     program, *arguments = command.split()

@@ -11,6 +11,8 @@ import pytest
 from stigmergy.errors import (
     AlreadyExists,
     OutcomeUnknown,
+    StoreError,
+    StoreFull,
     StoreUnavailable,
 )
 from stigmergy.kernel import postgres_schema
@@ -181,6 +183,41 @@ async def test_a_merged_write_that_fails_does_not_take_the_others_along(postgres
     results = await outcomes(*(postgres.write(add_same if n % 5 == 0 else add_merged) for n in range(30)))
     assert sum(isinstance(result, AlreadyExists) for result in results) == 5
     assert len(await texts(postgres)) == 25
+
+
+@pytest.mark.parametrize("moment", ["IMMEDIATE", "DEFERRED"], ids=["in the unit", "at the commit"])
+@pytest.mark.parametrize(("code", "expected"), [("53100", StoreFull), ("58030", StoreError)], ids=["full", "failing"])
+@pytest.mark.parametrize("unit", [add, add_merged])
+async def test_a_disk_that_is_full_or_fails_refuses_what_met_it_and_writing_goes_on(
+    postgres: Database,
+    postgres_database: DatabaseUrls,
+    unit: Callable[..., Any],
+    code: str,
+    expected: type[Exception],
+    moment: str,
+) -> None:
+    """The server says so with these codes, while it writes a page or when it writes the log at the commit; it has then rolled
+    back. One that cannot even say so breaks the connection, as above."""
+    await _have_it_say(postgres_database, code, moment)
+    results = await outcomes(*(postgres.write(unit, text) for text in ("fine", "fine", "fine", "fine", "refused")))
+    assert type(results[4]) is expected
+    assert {type(result) for result in results[:4]} == {Note}
+    assert await texts(postgres) == ["fine"] * 4
+    await postgres.write(unit, "after")
+    assert (await texts(postgres))[-1] == "after"
+
+
+async def _have_it_say(urls: DatabaseUrls, code: str, moment: str) -> None:
+    connection = await asyncpg.connect(urls.owner)
+    await connection.execute(
+        f"""CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                IF NEW.text = 'refused' THEN RAISE EXCEPTION 'could not write' USING ERRCODE = '{code}'; END IF;
+                RETURN NULL;
+            END $$;
+            CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON notes DEFERRABLE INITIALLY {moment}
+                FOR EACH ROW EXECUTE FUNCTION refuse()"""
+    )
+    await connection.close()
 
 
 @pytest.mark.serial
