@@ -116,7 +116,7 @@ class AgentRoutes(Controller):
 
     @get("/{name:str}/tools", summary="What it may call", operation_id="list_agent_tools")
     async def tools(self, request: AnyRequest, name: Name) -> ToolCatalog:
-        found: tuple[ToolSpec, ...] = await read(request, tools_of, name)
+        found: list[ToolSpec] = await read(request, tools_of, name)
         return ToolCatalog(name, [tool_out(tool) for tool in found])
 
 

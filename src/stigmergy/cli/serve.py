@@ -103,6 +103,8 @@ class _Server(uvicorn.Server):
                 out.print(f"Stigmergy keeps its state in {self._app.settings.store} and listens on http://{host}:{port}")
                 out.print(f"  health   http://{host}:{port}/health")
                 out.print(f"  OpenAPI  http://{host}:{port}/openapi.json")
+                if self._app.code.agents:
+                    out.print(f"  agents   {', '.join(sorted(self._app.code.agents))}", markup=False)
                 if self._app.greeting:
                     greeting = self._app.greeting.replace("{url}", f"http://{host}:{port}").replace("{command}", as_called())
                     out.print(greeting, markup=False)

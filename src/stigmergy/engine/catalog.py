@@ -17,18 +17,25 @@ from stigmergy.engine.builtins import BUILTINS
 from stigmergy.engine.direct import DIRECT
 from stigmergy.engine.toolbox import Toolbox
 from stigmergy.kernel.database import Database
-from stigmergy.kernel.transaction import Scope, Transaction
+from stigmergy.kernel.transaction import Scope, Snapshot, Transaction
 from stigmergy.runs.tools import Asking, Builtin
 
 
 async def write_catalog(tx: Transaction, definition: Definition) -> None:
     """As far as it is known without asking anybody else: what its servers have is what they had when they were last asked."""
-    tools = listed(definition, BUILTINS)
+    await keep_catalog(tx, definition.name, listed(definition, BUILTINS, await served_before(tx, definition)))
+
+
+async def served_before(tx: Snapshot, definition: Definition) -> list[ToolSpec]:
+    """The tools that the agent's servers had when they were last asked."""
     stored = await tx.get(Breadcrumb, catalog_id(definition.name)) if definition.mcp_servers else None
-    if stored is not None:
-        known = {tool["name"] for tool in tools}
-        tools += [tool for tool in stored.context["tools"] if tool["execution_type"] == "mcp" and tool["name"] not in known]
-    await keep_catalog(tx, definition.name, tools)
+    told = () if stored is None else stored.context["tools"]
+    return [msgspec.convert(tool, ToolSpec) for tool in told if tool["execution_type"] == "mcp"]
+
+
+async def tools_of(tx: Snapshot, definition: Definition) -> list[ToolSpec]:
+    """Every tool that the agent may have in a run, as far as it is known without asking its servers."""
+    return _tools(definition, BUILTINS, await served_before(tx, definition))
 
 
 class Catalogs:
@@ -55,7 +62,6 @@ def listed(
     definition: Definition, builtins: Mapping[str, Builtin | Asking], served: Iterable[ToolSpec] = ()
 ) -> list[dict[str, Any]]:
     """Every tool that the agent may have in a run, those for conversations among them."""
-    box = Toolbox(definition, builtins, more=served, in_conversation=True)
     return [
         {
             "name": tool.name,
@@ -63,5 +69,9 @@ def listed(
             "parameters": tool.parameters,
             "execution_type": tool.execution_type,
         }
-        for tool in box.specs.values()
+        for tool in _tools(definition, builtins, served)
     ]
+
+
+def _tools(definition: Definition, builtins: Mapping[str, Builtin | Asking], served: Iterable[ToolSpec]) -> list[ToolSpec]:
+    return list(Toolbox(definition, builtins, more=served, in_conversation=True).specs.values())

@@ -10,7 +10,7 @@ from stigmergy.agents import store
 from stigmergy.agents.config import parse_config
 from stigmergy.agents.model import AgentRecord, Definition, ToolSpec
 from stigmergy.breadcrumbs.output import keep_catalog
-from stigmergy.engine.catalog import write_catalog
+from stigmergy.engine import catalog
 from stigmergy.engine.starting import rules_of
 from stigmergy.errors import Conflict, Invalid, VersionConflict
 from stigmergy.kernel.rules import declare_rules
@@ -61,7 +61,7 @@ async def put_agent(
     owner = stored.owner if stored is not None and as_operator else tx.actor
     record = await store.put_agent(tx, definition, owner)
     await declare_rules(tx, f"agent:{definition.name}", rules)
-    await write_catalog(tx, definition)
+    await catalog.write_catalog(tx, definition)
     return record
 
 
@@ -85,9 +85,9 @@ def check_version(name: str, stored: AgentRecord | None, if_match: int | None) -
         raise VersionConflict(f"the agent {name!r} is {there}, and not at version {if_match}")
 
 
-async def tools_of(tx: Snapshot, name: str) -> tuple[ToolSpec, ...]:
-    """The tools of the definition in force."""
-    return (await store.named(tx, name)).definition.tools
+async def tools_of(tx: Snapshot, name: str) -> list[ToolSpec]:
+    """Every tool that the agent may have in a run, the engine's among them."""
+    return await catalog.tools_of(tx, (await store.named(tx, name)).definition)
 
 
 async def versions_of(tx: Snapshot, name: str, *, below: int, limit: int) -> list[AgentRecord]:

@@ -218,8 +218,8 @@ class Agents:
         return await self._database.read(versions_of, name, below=EVERYTHING, limit=limit, scope=self._scope)
 
     async def tools(self, name: str) -> "list[ToolSpec]":
-        """What the agent may call, but for the tools that every agent has."""
-        return list(await self._database.read(tools_of, name, scope=self._scope))
+        """Every tool that the agent may have in a run, the engine's among them; of its MCP servers those that were seen last."""
+        return await self._database.read(tools_of, name, scope=self._scope)
 
     async def delete(self, name: str, *, if_match: int | None = None) -> None:
         """Take a definition away; runs that have begun go on with it."""

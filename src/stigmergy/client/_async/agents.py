@@ -42,7 +42,7 @@ class Agents:
         return wire.agents(await self._http.call(read(agent_path(name, "versions"), {"limit": limit})))
 
     async def tools(self, name: str) -> "list[ToolSpec]":
-        """What the agent may call, but for the tools that every agent has."""
+        """Every tool that the agent may have in a run, the engine's among them; of its MCP servers those that were seen last."""
         return wire.tools(await self._http.call(read(agent_path(name, "tools"))))
 
     async def delete(self, name: str, *, if_match: int | None = None) -> None:

@@ -43,7 +43,7 @@ class SyncAgents:
         return wire.agents(self._http.call(read(agent_path(name, "versions"), {"limit": limit})))
 
     def tools(self, name: str) -> "list[ToolSpec]":
-        """What the agent may call, but for the tools that every agent has."""
+        """Every tool that the agent may have in a run, the engine's among them; of its MCP servers those that were seen last."""
         return wire.tools(self._http.call(read(agent_path(name, "tools"))))
 
     def delete(self, name: str, *, if_match: int | None = None) -> None:
