@@ -248,6 +248,27 @@ async def test_what_hints_exclude_is_in_no_view_and_full_keeps_it(store: Databas
     assert await store.read(shown, "full") == [own.context, made.context]
 
 
+async def test_a_view_is_worked_out_once_for_a_version_and_its_hints(
+    store: Database, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worked: list[Any] = []
+    apply = queries.apply_hints
+    monkeypatch.setattr(queries, "apply_hints", lambda hints, context: (worked.append(hints), apply(hints, context))[1])
+    made = await create(store, context={"on": engine, "once": [1, {"a": 2}], "b": 3}, llm_hints={"exclude": ["b"]})
+
+    async def shown(tx: Snapshot) -> queries.View:
+        return (await queries.shown(tx, [await queries.get(tx, AS_MIA, made.id)]))[0]
+
+    first = await store.read(shown)
+    first.context["once"].append("mine")  # who has a view may do with it what they like
+    first.context["more"] = True
+    assert (await store.read(shown)).context == {"on": engine, "once": [1, {"a": 2}]}
+    assert len(worked) == 1
+    await store.write(commands.patch, AS_MIA, made.id, Patch(context={"once": [4]}), scope=MIA)
+    assert (await store.read(shown)).context == {"on": engine, "once": [4]}
+    assert len(worked) == 2
+
+
 async def test_hints_inside_the_context_are_moved_beside_it(store: Database) -> None:
     made = await create(store, context={"a": 1, "llm_hints": {"exclude": ["a"]}})
     assert (made.context, made.llm_hints) == ({"a": 1}, {"exclude": ["a"]})

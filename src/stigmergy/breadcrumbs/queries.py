@@ -185,8 +185,16 @@ async def shown(tx: Snapshot, crumbs: list[Breadcrumb], kind: ViewKind = "contex
     return [view(crumb, of.get(crumb.schema_name), kind) for crumb in crumbs]
 
 
+class _Kept(msgspec.Struct):
+    """What hints made of a context, as JSON: each reader gets an object of its own, and may change it."""
+
+    context: JsonObject
+    errors: list[JsonObject]
+
+
+_kept = msgspec.json.Decoder(_Kept)
 # by the content of context and hints, so that it cannot be out of date
-_views: "OrderedDict[tuple[str, bytes, bytes], tuple[JsonObject, list[JsonObject]]]" = OrderedDict()
+_views: OrderedDict[tuple[str, bytes, bytes], bytes] = OrderedDict()
 
 
 def view(crumb: Breadcrumb, of: Schema | None, kind: ViewKind = "context") -> View:
@@ -199,10 +207,12 @@ def view(crumb: Breadcrumb, of: Schema | None, kind: ViewKind = "context") -> Vi
     if known is None:
         hints = effective(parse_hints(crumb.llm_hints), parse_hints(of.llm_hints) if of is not None else None)
         seen = apply_hints(hints, crumb.context)
-        known = _views[key] = (seen.context, [msgspec.to_builtins(error) for error in seen.errors])
+        kept = _Kept(seen.context, [msgspec.to_builtins(error) for error in seen.errors])
+        known = _views[key] = msgspec.json.encode(kept)
         if len(_views) > VIEWS:
             _views.popitem(last=False)
-    return _view(crumb, known[0], known[1], None)
+    shown = _kept.decode(known)
+    return _view(crumb, shown.context, shown.errors, None)
 
 
 def _view(crumb: Breadcrumb, context: JsonObject, errors: list[JsonObject], hints: JsonObject | None) -> View:
