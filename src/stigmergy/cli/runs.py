@@ -103,7 +103,7 @@ def _print_head(view: RunView) -> None:
         "deadline": _moment(run.deadline) if run.ended_at is None else None,
         "metadata": run.metadata or None,
         "variables": view.variables or None,
-        "waits for": view.wait_state,
+        "waits for": "a worker that can run it" if view.needs_worker else view.wait_state,
         "result": run.result,
         "error": run.error,
     }

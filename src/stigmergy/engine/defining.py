@@ -11,6 +11,7 @@ from stigmergy.agents.config import parse_config
 from stigmergy.agents.model import AgentRecord, Definition, ToolSpec
 from stigmergy.breadcrumbs.output import keep_catalog
 from stigmergy.engine import catalog
+from stigmergy.engine.code import tool_agent
 from stigmergy.engine.starting import rules_of
 from stigmergy.errors import Conflict, Invalid, VersionConflict
 from stigmergy.kernel.rules import declare_rules
@@ -62,7 +63,17 @@ async def put_agent(
     record = await store.put_agent(tx, definition, owner)
     await declare_rules(tx, f"agent:{definition.name}", rules)
     await catalog.write_catalog(tx, definition)
+    await _put_tools(tx, definition, owner)
     return record
+
+
+async def _put_tools(tx: Transaction, definition: Definition, owner: str) -> None:
+    """Each tool as something that a task can name. Of two with one name that another put first stays."""
+    for tool in definition.tools:
+        alone = tool_agent(tool)
+        stored = await tx.get(AgentRecord, alone.name)
+        if stored is None or stored.owner == owner:
+            await store.put_agent(tx, alone, owner)
 
 
 async def delete_agent(tx: Transaction, name: str, *, if_match: int | None = None, as_operator: bool = False) -> None:

@@ -10,15 +10,29 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from stigmergy.agents import store as agents
-from stigmergy.agents.model import Definition
+from stigmergy.agents.model import ANYWHERE, Definition
 from stigmergy.engine.runtime import Runtime
 from stigmergy.engine.step import Driver
 from stigmergy.errors import LeaseLost, StigmergyError, StoreClosed
 from stigmergy.kernel.faults import point
-from stigmergy.kernel.leases import Claim, Watch, beat, bury, claim, enlist, held, living, ready_topic, retire
+from stigmergy.kernel.leases import (
+    Claim,
+    Watch,
+    beat,
+    bury,
+    claim,
+    describe,
+    enlist,
+    held,
+    living,
+    longest_ready,
+    ready_topic,
+    retire,
+)
 from stigmergy.kernel.transaction import Scope, Snapshot
 from stigmergy.runs import steps
 from stigmergy.runs.endings import STOPPED
+from stigmergy.runs.model import Run
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +77,7 @@ class Worker:
             self._forever(self._beat, self._lease / 3),
             self._forever(self._watch_others, min(self._lease / 4, 0.5)),
             self._forever(self._serve_queues, self._lease),
+            self._forever(self._serve_what_waits, POLL_SECONDS),
             asyncio.create_task(self._hear_of_stops(), name="worker: stops"),
         ]
         return self
@@ -108,9 +123,27 @@ class Worker:
     async def _serve_queues(self) -> None:
         """Serve the queues whose runs this process can run, also those of definitions that came since."""
         definitions = await self._database.read(_definitions)
-        for queue in self._runtime.code.queues(definitions):
-            if queue not in self._served and not self._draining:
-                self._served[queue] = asyncio.create_task(self._serve(queue), name=f"worker: {queue}")
+        await self._serve_also(self._runtime.code.queues(definitions))
+
+    async def _serve_what_waits(self) -> None:
+        """Serve the queues in which runs wait of definitions that are not in force any more, or of another tenant, where this
+        process can run them: its code may have changed since they began, and still have all that they need."""
+        waiting = await self._database.read(longest_ready)
+        unknown = [each for each in waiting if each.queue.startswith(ANYWHERE) and each.queue not in self._served]
+        found: list[str] = []
+        for each in unknown:
+            definition = await self._database.read(_pinned, each.id, scope=Scope(each.tenant))
+            if definition is not None and self._runtime.code.can_run(definition):
+                found.append(each.queue)
+        await self._serve_also(found)
+
+    async def _serve_also(self, queues: Iterable[str]) -> None:
+        fresh = [queue for queue in queues if queue not in self._served and not self._draining]
+        for queue in fresh:
+            self._served[queue] = asyncio.create_task(self._serve(queue), name=f"worker: {queue}")
+        if fresh:
+            self._describes = " ".join(sorted(self._served))
+            await self._database.write(describe, self.id, self._describes)
 
     async def _serve(self, queue: str) -> None:
         with self._database.bus.listen(ready_topic(queue)) as listener:
@@ -214,6 +247,15 @@ class Worker:
         for worker, counter in self._watch.expired(others):
             if await self._database.write(bury, worker, counter):
                 log.warning("worker %s is dead; what it held is ready again", worker)
+
+
+async def _pinned(tx: Snapshot, run_id: str) -> Definition | None:
+    """What a run is of. None when it is gone, or what it is of."""
+    run = await tx.get(Run, run_id)
+    try:
+        return None if run is None else await agents.pinned(tx, run.agent, run.agent_version, shared=run.agent_shared)
+    except agents.UnknownAgent:
+        return None
 
 
 async def _definitions(tx: Snapshot) -> list[Definition]:

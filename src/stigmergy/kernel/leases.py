@@ -22,6 +22,15 @@ BEAT = Statement("workers.beat", "UPDATE workers SET counter = counter + 1 WHERE
 LIVING = Statement("workers.living", "SELECT id, counter FROM workers WHERE alive ORDER BY id")
 BURY = Statement("workers.bury", "UPDATE workers SET alive = FALSE WHERE id = :id AND counter = :counter AND alive RETURNING id")
 RETIRE = Statement("workers.retire", "DELETE FROM workers WHERE id = :id RETURNING id")
+DESCRIBE = Statement("workers.describe", "UPDATE workers SET describes = :describes WHERE id = :id AND alive")
+DESCRIBED = Statement("workers.described", "SELECT describes FROM workers WHERE alive ORDER BY id")
+LONGEST = Statement(
+    "ready.longest",
+    """SELECT r.queue, r.tenant, r.id FROM ready r
+       JOIN (SELECT queue, min(due_at) AS due_at FROM ready WHERE worker IS NULL AND due_at <= :now GROUP BY queue) q
+         ON q.queue = r.queue AND q.due_at = r.due_at
+       WHERE r.worker IS NULL ORDER BY r.queue, r.tenant, r.id LIMIT 1000""",
+)
 FREE = Statement(
     "ready.free",
     """UPDATE ready SET worker = NULL, due_at = CASE WHEN due_at > :now THEN :now ELSE due_at END
@@ -100,6 +109,22 @@ def _dead(worker: str) -> LeaseLost:
 
 async def living(tx: Snapshot) -> list[tuple[str, int]]:
     return [(row[0], row[1]) for row in await tx.rows(LIVING)]
+
+
+async def describe(tx: Transaction, worker: str, describes: str) -> None:
+    """Say what a worker does."""
+    await tx.run(DESCRIBE, id=worker, describes=describes)
+
+
+async def described(tx: Snapshot) -> list[str]:
+    """What the living workers say of themselves."""
+    return [row[0] for row in await tx.rows(DESCRIBED)]
+
+
+async def longest_ready(tx: Snapshot) -> list[Claim]:
+    """Of every queue in which something waits for a worker, what has waited the longest; nobody holds it yet."""
+    found = {row[0]: Claim(row[1], row[0], row[2], 0) for row in reversed(await tx.rows(LONGEST, now=tx.now))}
+    return list(found.values())
 
 
 async def bury(tx: Transaction, worker: str, counter: int) -> bool:

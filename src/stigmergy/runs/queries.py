@@ -7,6 +7,7 @@ import msgspec
 from stigmergy.breadcrumbs.audience import Reader
 from stigmergy.errors import NotFound
 from stigmergy.kernel.history import EVERYTHING
+from stigmergy.kernel.leases import described
 from stigmergy.kernel.transaction import Snapshot
 from stigmergy.runs import store
 from stigmergy.runs.model import ENDED, Checkpoint, JsonObject, Run, RunMessage, Task, Thought, ToolCall, Wait
@@ -20,6 +21,7 @@ class RunView(msgspec.Struct, frozen=True):
     run: Run
     variables: JsonObject
     wait_state: JsonObject | None
+    needs_worker: bool = False  # no living worker serves the queue that it is ready in
 
 
 class Page(NamedTuple):
@@ -35,7 +37,13 @@ async def view(tx: Snapshot, id: str) -> RunView:
         if open_:
             waits = await tx.find(store.WAITS_OF_CALL, run_id=id, call_id=open_[0].call_id)
     held = variables(await tx.find(store.VARIABLES_OF, run_id=id)) if run.step else {}
-    return RunView(run, held, wait_state(waits))
+    return RunView(run, held, wait_state(waits), run.status in ("queued", "running") and await _is_unserved(tx, id))
+
+
+async def _is_unserved(tx: Snapshot, id: str) -> bool:
+    """Whether no living worker can run it: they lack what its definition needs, or there is none."""
+    ((queue, active),) = await tx.rows(store.QUEUE, run_id=id)
+    return not active and not any(queue in served.split() for served in await described(tx))
 
 
 # Sees every run of its tenant, as a program does.

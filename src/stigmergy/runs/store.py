@@ -18,6 +18,7 @@ ADD_HEAD = Statement(
        VALUES (:tenant, :run_id, :pos, :agent, :queue, FALSE, FALSE)""",
 )
 LOCK_HEAD = Statement("run_heads.lock", f"SELECT pos, agent, queue, active FROM run_heads WHERE {_MINE} {{for_update}}")
+QUEUE = Statement("run_heads.queue", f"SELECT queue, active FROM run_heads WHERE {_MINE}")
 POSITION = Statement("run_heads.position", f"SELECT pos FROM run_heads WHERE {_MINE}")
 ADVANCE = Statement("run_heads.advance", f"UPDATE run_heads SET pos = pos + :count WHERE {_MINE} RETURNING pos")
 MARK = Statement(
