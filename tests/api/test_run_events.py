@@ -159,7 +159,8 @@ async def test_what_is_waited_for_is_told(mia: httpx.AsyncClient) -> None:
         async for event in events:
             if event.event == "wait":
                 said = event.json()
-                assert (said["wait_id"], said["question"]) == (wait["id"], "May lead call drop?")
+                assert (said["wait_id"], said["wait_kind"]) == (wait["id"], "approval")
+                assert said["question"] == "May lead call drop?"
                 answer = await mia.post(f"/v1/waits/{said['wait_id']}/answer", json={"decision": "approve"})
                 assert answer.status_code == 200
             if event.event == "result":

@@ -80,10 +80,10 @@ def test_what_waits_is_shown_with_the_command_that_answers_it_until_it_is_answer
     told = Told()
     told.tell("status", status="running")
     told.tell("call", call_id="a", tool="drop", args={"table": "t"}, status="pending")
-    told.tell("wait", call_id="a", wait_id="w", question="May it?")
+    told.tell("wait", call_id="a", wait_id="w", wait_kind="approval", question="May it?")
     assert told.drawn()[1:] == [
         '└── ? drop(table="t")  2.0 s',
-        "    └── ? May it?  stigmergy waits answer w --url http://here",
+        "    └── ? May it?  stigmergy waits answer w --decision approve --url http://here",
     ]
     told.tell("result", call_id="a", tool="drop", args={"table": "t"}, status="success", result="done")
     assert told.drawn()[1:] == ['└── ✓ drop(table="t")  → done  2.0 s']
@@ -107,7 +107,7 @@ def test_what_is_told_of_a_run_that_is_not_known_is_left() -> None:
 
 def test_the_same_is_told_in_lines() -> None:
     told = delegated()
-    told.tell("wait", "2", call_id="x", wait_id="w", question="Which one?")
+    told.tell("wait", "2", call_id="x", wait_id="w", wait_kind="reply", question="Which one?")
     told.tell("message", "2", role="assistant", text="This\none.", step=1)
     told.tell("status", "2", status="completed", parent_run_id="1", result="found", step=1, tokens_used=10)
     told.tell("result", call_id="a", tool="create_task", args={"agent": "helper"}, status="success", result={})
@@ -121,7 +121,7 @@ def test_the_same_is_told_in_lines() -> None:
         'lead calls price(symbol="BTC")',
         "  helper: queued",
         "  helper: running",
-        "  helper asks: Which one?  stigmergy waits answer w --url http://here",
+        "  helper asks: Which one?  stigmergy waits answer w TEXT --url http://here",
         "  helper says: This one.",
         "  helper: completed  1 step  10 tokens  4.0 s",
         "lead has price: 97000.0",

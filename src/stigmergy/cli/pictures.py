@@ -22,6 +22,8 @@ COLOURS = {
     "canceled": "magenta",
 }
 MARKS = {"success": ("✓", "green"), "failed": ("✗", "red"), "canceled": ("✗", "magenta"), "pending": ("?", "yellow")}
+# How what waits is answered on the command line, by its kind.
+ANSWERS = {"reply": "TEXT", "approval": "--decision approve", "tool": "--result JSON"}
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 LONGEST_ARGUMENT = 40
 LONGEST_RESULT = 80
@@ -103,7 +105,8 @@ def called(tool: str, args: Any) -> str:
 
 def asked(event: RunEvent, where: object) -> Text:
     question = event.question or "it waits for its client"
-    return Text.assemble((f"? {question}  ", "bold yellow"), (f"stigmergy waits answer {event.wait_id}{where}", "dim"))
+    answer = f"stigmergy waits answer {event.wait_id} {ANSWERS.get(event.wait_kind or '', '')}".rstrip()
+    return Text.assemble((f"? {question}  ", "bold yellow"), (f"{answer}{where}", "dim"))
 
 
 def one_line(value: Any, longest: int, *, quoted: bool = False) -> str:

@@ -13,7 +13,7 @@ from stigmergy.kernel.journal import Change
 from stigmergy.kernel.transaction import Scope, Snapshot
 from stigmergy.runs import store
 from stigmergy.runs.endings import ended_topic
-from stigmergy.runs.model import ENDED, Run, RunMessage, ToolCall, Wait
+from stigmergy.runs.model import ENDED, Run, RunMessage, ToolCall, Wait, WaitKind
 from stigmergy.runs.pieces import Piece, asking_topic, stream_topic
 
 EventKind = Literal["status", "message", "call", "result", "wait", "text", "withdrawn"]
@@ -48,6 +48,7 @@ class RunEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     error: str | None = None
     question: str | None = None
     wait_id: str | None = None
+    wait_kind: WaitKind | None = None
     parent_run_id: str | None = None
     tokens_used: int | None = None
     tokens: int | None = None
@@ -207,6 +208,7 @@ def event_of(change: Change, agents: dict[str, str]) -> RunEvent | None:
             seq=change.seq,
             question=record.question,
             wait_id=record.id,
+            wait_kind=record.kind,
             call_id=record.call_id,
         )
     return None
