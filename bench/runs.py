@@ -27,6 +27,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import apsw
 import msgspec
 import psutil
 import uvloop
@@ -51,8 +52,8 @@ from stigmergy.runs.waits import answer_tool
 MAIN = Scope()
 WINDOW = 20
 LEASE = 2.0
-# Before what waiting runs cost is measured, so many are made.
-WARMING = 1_000
+# Before what waiting runs cost is measured so many are made: they fill the caches, which have a bound.
+WARMING = 5_000
 # What a waiting run may cost in memory: next to nothing.
 MOST_BYTES = 256
 # What was measured elsewhere with raw one-row commits at 8,500/s, as ratios to them.
@@ -153,19 +154,21 @@ async def measure_steps(folder: Path) -> bool:
 async def measure_long(folder: Path) -> bool:
     """A step late in a run beside one early in it, with the same window."""
     async with engine(folder / "long.db") as (database, _):
-        early: list[float] = []
+        rates: list[float] = []
+        cpus: list[float] = []
         await steps(database, 1, 50)
         run = await database.write(start_run, asked("counter", "5300"))
-        at: dict[int, float] = {}
+        at: dict[int, tuple[float, float]] = {}
         while (now := await database.get(Run, run.id)) is not None and now.status != "completed":
-            at[now.step] = time.perf_counter()
-            await asyncio.sleep(0.002)
+            at[now.step] = time.perf_counter(), time.process_time()
+            await asyncio.sleep(0.01)
         for first, last in ((50, 550), (4_750, 5_250)):
-            begin = min((step for step in at if step >= first), default=first)
-            end = min((step for step in at if step >= last), default=last)
-            early.append((end - begin) / (at[end] - at[begin]))
-        line("steps from 50 on", early[0])
-        return line("steps from 4,750 on", early[1], raw=early[0], of="the early ones", wanted=0.9)
+            begin, end = (min(step for step in at if step >= wanted) for wanted in (first, last))
+            clock, cpu = (after - before for before, after in zip(at[begin], at[end], strict=True))
+            rates.append((end - begin) / clock)
+            cpus.append((end - begin) / cpu)
+        line("steps from 50 on", rates[0], cpu=cpus[0])
+        return line("steps from 4,750 on", rates[1], raw=rates[0], of="the early ones", wanted=0.9, cpu=cpus[1])
 
 
 async def measure_wakes(folder: Path, count: int = 300) -> bool:
@@ -195,19 +198,26 @@ async def measure_waiting(folder: Path, waiting: int) -> bool:
     path = folder / "waiting.db"
     async with engine(path) as (database, _):
         await _wait(database, WARMING)  # what the process needs for the first few is not theirs
-        before = await steps(database, 1, 500)
+        before, _ = await steps_and_cpu(database)
         memory = resident()
         began = time.perf_counter()
         await _wait(database, waiting)
         print(f"{f'{waiting:,} runs that wait were made in':<58} {time.perf_counter() - began:>11,.0f} s")
-        gc.collect()
         each = (resident() - memory) / waiting
         few = each <= MOST_BYTES
         bound = f"(at most {MOST_BYTES}, a row alone is more: {'kept' if few else 'MISSED'})"
         print(f"{'    memory of the process for each of them':<58} {each:>11,.0f} bytes  {bound}")
         await asyncio.sleep(1)
-        after = await steps(database, 1, 500)
-        return few & line("    steps of one run beside them", after, raw=before, of="before", wanted=0.85)
+        after, cpu = await steps_and_cpu(database)
+        return few & line("    steps of one run beside them", after, raw=before, of="before", wanted=0.85, cpu=cpu)
+
+
+async def steps_and_cpu(database: Database) -> tuple[float, float]:
+    """Steps of one run, in a second and in a second of CPU."""
+    with spent() as taken:
+        rate = await steps(database, 1, 500)
+    print(f"{'    CPU of a step of one run':<58} {taken.cpu / 501 * 1e6:>11,.0f} µs")
+    return rate, 501 / taken.cpu
 
 
 async def _wait(database: Database, more: int) -> None:
@@ -220,8 +230,9 @@ async def _wait(database: Database, more: int) -> None:
 
 
 def resident() -> int:
-    """Bytes of memory that the process has."""
-    return psutil.Process().memory_info().rss
+    """Bytes of memory that the process has, but for SQLite's own, whose caches have a bound."""
+    gc.collect()
+    return psutil.Process().memory_info().rss - apsw.memory_used()
 
 
 COUNT_WAITING = Statement(
