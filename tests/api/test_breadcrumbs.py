@@ -440,11 +440,13 @@ def test_a_body_is_json(open_server: Server) -> None:
 def test_unknown_routes_and_methods_are_problems(open_server: Server) -> None:
     client = open_server.client()
     assert problem(client.get("/nowhere")) == (404, "not_found", None)
+    assert "/openapi.json" in client.get("/nowhere").json()["detail"]
     assert problem(client.get("/v1/breadcrumbs/a/b/c/d")) == (404, "not_found", None)
     for method in ("PUT", "DELETE", "PATCH", "HEAD"):
         answer = client.request(method, "/v1/breadcrumbs")
         assert answer.status_code == 405
         assert set(answer.headers["allow"].split(", ")) >= {"GET", "POST"}
+        assert method == "HEAD" or "OPTIONS says" in answer.json()["detail"]
     options = client.options("/v1/breadcrumbs/x")
     assert (options.status_code, options.headers["allow"]) == (204, "DELETE, GET, OPTIONS, PATCH, PUT")
 
@@ -473,6 +475,7 @@ def narrow(tmp_path: Any) -> Any:
 def test_a_body_beyond_the_bound_is_refused(narrow: Server) -> None:
     answer = narrow.client().post("/v1/breadcrumbs", json=NOTE | {"context": {"x": "x" * 10_000}})
     assert problem(answer) == (413, "too_large", None)
+    assert "max_body" in answer.json()["detail"]
 
 
 def test_a_body_is_refused_before_it_was_sent(narrow: Server) -> None:

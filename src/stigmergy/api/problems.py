@@ -24,6 +24,14 @@ CODES = {
 }
 
 
+# What the framework says with no more than the status's own name, in sentences that say what to do.
+DETAILS = {
+    404: "there is no such route; /docs and /openapi.json have those that there are",
+    405: "this route does not take this method; OPTIONS says which it takes",
+    413: "the body is larger than this server takes; send less at once, or raise its setting `max_body`",
+}
+
+
 class Problem(msgspec.Struct, omit_defaults=True):
     """What went wrong. `code` is stable, `detail` says what to do, `where` is the place of the fault."""
 
@@ -36,6 +44,7 @@ class Problem(msgspec.Struct, omit_defaults=True):
 
 
 AnyRequest = Request[Any, Any, Any]
+_PHRASES = {status.phrase for status in HTTPStatus}
 
 
 def _answer(
@@ -66,7 +75,8 @@ def of_http(_: AnyRequest, error: HTTPException) -> Response[Problem]:
     headers = dict(error.headers or {})
     if status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
         headers["Connection"] = "close"  # what is still to come of the body is not read
-    return _answer(status, code, error.detail or code.replace("_", " "), headers=headers)
+    said = error.detail if error.detail and error.detail not in _PHRASES else DETAILS.get(status, code.replace("_", " "))
+    return _answer(status, code, said, headers=headers)
 
 
 def of_anything(request: AnyRequest, error: Exception) -> Response[Problem]:
