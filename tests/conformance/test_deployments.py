@@ -4,6 +4,7 @@ from typing import Any
 
 from stigmergy import App, tool
 from stigmergy.agents.model import Definition, ToolSpec
+from stigmergy.breadcrumbs.output import catalog_id
 from stigmergy.kernel.transaction import Scope
 from stigmergy.settings import Settings
 from support.agents import Steps, agent, asked, call, calls, ended, results, system, until, until_status, until_waiting
@@ -37,6 +38,8 @@ async def test_a_run_keeps_the_definition_that_it_began_with(settings: Settings)
         assert "Be the old Ada." in system(script.asked[0])
         assert {"old", "new"} & {shown.name for shown in script.asked[0].tools} == {"old"}
         assert results(script.asked[1])[-1] == "old 2"
+        told = {tool["name"] for tool in (await app.breadcrumbs.get(catalog_id("ada"))).context["tools"]}
+        assert {"old", "new"} <= told
         fresh = await app.runs.start("ada", "go")
         assert await fresh.result(20) == "done"
         assert ((await fresh.view()).run.agent_version, "Be the new Ada." in system(script.asked[-1])) == (2, True)

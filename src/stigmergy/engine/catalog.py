@@ -4,13 +4,13 @@ It is written when a tenant stores a definition and when a program is opened; an
 that does not have it yet, or after a server of the agent has other tools than before.
 """
 
-import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from stigmergy.agents.model import Definition, ToolSpec
+from stigmergy.agents.store import UnknownAgent, named
 from stigmergy.breadcrumbs.model import Breadcrumb
 from stigmergy.breadcrumbs.output import catalog_id, keep_catalog
 from stigmergy.engine.builtins import BUILTINS
@@ -18,6 +18,7 @@ from stigmergy.engine.direct import DIRECT
 from stigmergy.engine.toolbox import Toolbox
 from stigmergy.kernel.database import Database
 from stigmergy.kernel.transaction import Scope, Snapshot, Transaction
+from stigmergy.runs.model import Run
 from stigmergy.runs.tools import Asking, Builtin
 
 
@@ -44,18 +45,25 @@ class Catalogs:
     def __init__(self, database: Database, builtins: Mapping[str, Builtin | Asking]) -> None:
         self._database = database
         self._builtins = builtins
-        self._kept: dict[tuple[str, str], bytes] = {}
+        self._kept: dict[tuple[str, str], tuple[Definition, tuple[ToolSpec, ...]]] = {}
 
-    async def keep(self, tenant: str, definition: Definition, served: Iterable[ToolSpec] = ()) -> None:
-        """`served` is what the agent's servers have."""
-        if definition.model == DIRECT:
+    async def keep(self, run: Run, definition: Definition, served: Sequence[ToolSpec] = ()) -> None:
+        """`served` is what the agent's servers have. A run of an earlier definition says nothing of the one in force."""
+        key, now = (run.tenant, definition.name), (definition, tuple(served))
+        if definition.model == DIRECT or self._kept.get(key) == now:
             return
         tools = listed(definition, self._builtins, served)
-        digest = hashlib.sha256(msgspec.json.encode(tools)).digest()
-        key = tenant, definition.name
-        if self._kept.get(key) != digest:
-            await self._database.write(keep_catalog, definition.name, tools, scope=Scope(tenant))
-            self._kept[key] = digest
+        await self._database.write(_keep, run.agent, run.agent_version, tools, scope=Scope(run.tenant))
+        self._kept[key] = now
+
+
+async def _keep(tx: Transaction, agent: str, version: int, tools: list[dict[str, Any]]) -> None:
+    try:
+        in_force = (await named(tx, agent)).version
+    except UnknownAgent:
+        return
+    if in_force == version:
+        await keep_catalog(tx, agent, tools)
 
 
 def listed(

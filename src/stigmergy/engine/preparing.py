@@ -41,7 +41,8 @@ async def prepare(runtime: Runtime, loaded: Loaded, worker: str, claim: Claim, s
     box = Toolbox(definition, runtime.builtins, runtime.code.tools, served.tools, in_conversation=talks)
     if FINAL_ANSWER in box.specs:
         box.specs[FINAL_ANSWER] = with_output(definition, box.specs[FINAL_ANSWER])
-    await runtime.catalogs.keep(loaded.run.tenant, definition, served.tools)
+    if not served.missing:  # else it is not known what the agent may use
+        await runtime.catalogs.keep(loaded.run, definition, served.tools)
     run = await gather_for(runtime.database, runtime.searcher, loaded.run, definition, worker, claim, scope)
     texts = await runtime.database.read(_texts, run, definition, scope=scope)
     texts += await runtime.conversation(run, definition, scope)
