@@ -21,6 +21,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable
+from http.client import HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -136,6 +137,7 @@ def orchestrator(stigmergy: Stigmergy, message: Json, webhook_id: str) -> None:
     task = {
         "name": "agent:researcher",
         "instruction": message["content"],
+        "executor": "external",
         "space_id": message["space_id"],
         "trigger_message_id": message["id"],
     }
@@ -275,7 +277,7 @@ def declare_agents() -> None:
             for name, definition in AGENTS.items():
                 Stigmergy().call("PUT", f"/v1/agents/{name}", {"name": name} | definition)
             return
-        except urllib.error.URLError:  # it is not there yet
+        except (OSError, HTTPException):  # it is not there yet, or not any more
             time.sleep(0.1)
 
 

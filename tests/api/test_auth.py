@@ -274,7 +274,7 @@ BODIES: dict[str, Any] = {
     "check_triggers": {"triggers": [{"id": "t", **TRIGGER}]},
     "put_triggers": {"triggers": [{"id": "t", **TRIGGER}]},
     "test_triggers": {"collection": "breadcrumbs"},
-    "create_task": {"name": "agent:a", "instruction": "x"},
+    "create_task": {"name": "agent:a", "instruction": "x", "executor": "external"},
     "patch_task": {"status": "running"},
     "create_sub_agent": {"task_id": "{id}"},
     "patch_sub_agent": {"status": "completed"},
@@ -314,7 +314,7 @@ def test_no_route_shows_or_changes_anything_of_another_tenant(guarded: Server) -
     ours.put("/v1/schemas/of.the.first", json={"ttl_ms": 5_000}).raise_for_status()
     ours.put(f"/v1/triggers/{id}", json=TRIGGER | {"condition": "title == 'of-the-first'"}).raise_for_status()
     ours.post("/v1/spaces", json={"id": id, "name": "of-the-first", "members": [id]}).raise_for_status()
-    task = {"id": id, "name": "agent:of-the-first", "instruction": "of-the-first"}
+    task = {"id": id, "name": "agent:of-the-first", "instruction": "of-the-first", "executor": "external"}
     ours.post("/v1/tasks", json=task).raise_for_status()
     ours.post("/v1/sub-agents", json={"id": id, "task_id": id}).raise_for_status()
     ours.post(f"/v1/sub-agents/{id}/tool-calls", json={"id": id, "tool_name": "of-the-first"}).raise_for_status()

@@ -97,7 +97,7 @@ def prepared(server: Server, client: httpx.Client) -> str:
     server.write(a_conversation, id, entity="local")
     for method, path, body in (
         ("PUT", f"/v1/breadcrumbs/{id}", {"schema_name": "user.message.v1", "context": {"text": "x"}}),
-        ("POST", "/v1/tasks", {"id": id, "name": "agent:researcher", "instruction": "Look."}),
+        ("POST", "/v1/tasks", {"id": id, "name": "agent:researcher", "instruction": "Look.", "executor": "external"}),
         ("POST", "/v1/sub-agents", {"id": id, "task_id": id}),
         ("POST", f"/v1/sub-agents/{id}/tool-calls", {"id": id, "tool_name": "search"}),
     ):

@@ -7,7 +7,7 @@ import pytest
 
 from support.server import Server
 
-TASK: dict[str, Any] = {"name": "agent:researcher", "instruction": "What is Bitcoin worth?"}
+TASK: dict[str, Any] = {"name": "agent:researcher", "instruction": "What is Bitcoin worth?", "executor": "external"}
 CALL = {"id": "call_1", "type": "function", "function": {"name": "search", "arguments": '{"query":"BTC"}'}}
 
 
@@ -179,3 +179,18 @@ def test_others_see_their_own_tasks_and_write_none(guarded: Server, service: htt
         *(("GET", "/v1/sub-agents/x/messages"), ("POST", "/v1/sub-agents/x/messages"), ("PATCH", "/v1/sub-agents/x")),
     ):
         assert mia.request(method, path, json={}).status_code == 403, path
+
+
+def test_a_task_for_the_engine_is_begun_at_once(service: httpx.Client) -> None:
+    unknown = service.post("/v1/tasks", json={"name": "agent:nobody", "instruction": "Look."})
+    assert (unknown.status_code, unknown.json()["code"]) == (404, "unknown_agent")
+    service.put("/v1/agents/helper", json={"model": "scripted:nobody"}).raise_for_status()
+    task = service.post("/v1/tasks", json={"name": "agent:helper", "instruction": "Look."}).json()
+    assert (task["executor"], task["status"], task["run_id"] is None) == ("engine", "running", False)
+    refused = service.patch(f"/v1/tasks/{task['id']}", json={"status": "success"})
+    assert (refused.status_code, refused.json()["code"]) == (409, "not_external")
+    service.put("/v1/agents/helper", json={"model": "theirs", "executor": "external"}).raise_for_status()
+    task = service.post("/v1/tasks", json={"name": "agent:helper", "instruction": "Look."}).json()
+    assert task["executor"] == "external"
+    run = service.post("/v1/sub-agents", json={"task_id": task["id"]})
+    assert (run.status_code, run.json()["status"]) == (200, "running")

@@ -365,3 +365,18 @@ async def test_tenants_deliveries_are_their_own(store: Database, receiver: Recei
     (mine,) = await every(store, tenant="zed")
     with pytest.raises(NotFound):
         await store.write(commands.discard, mine.id, scope=Scope("acme"))
+
+
+async def test_a_receiver_that_hangs_holds_up_no_other_trigger(store: Database, receiver: Receiver) -> None:
+    async with Receiver() as hanging:
+        hanging.always = HANG
+        await put(store, hanging, "hangs", timeout_ms=60_000, collection="notes")
+        await put(store, receiver, "good", event="create (text='good')")
+        await asyncio.gather(*(store.write(add, f"n{n}") for n in range(100)))
+        async with Delivering(store, in_hand=8, poll_seconds=0.05):
+            await until(lambda: len(hanging.received) >= 8)
+            started = time.monotonic()
+            await store.write(add, text="good")
+            await receiver.got(1)
+            assert time.monotonic() - started < 10
+            assert len(hanging.received) <= 32

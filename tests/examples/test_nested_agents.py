@@ -14,7 +14,7 @@ import pytest
 from support.repository import ROOT
 
 FOLDER = ROOT / "examples" / "nested_agents"
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 100
 QUICK = {"STIGMERGY_LEASE_SECONDS": "1"}
 
 pytestmark = pytest.mark.serial

@@ -26,7 +26,8 @@ Milliseconds = Annotated[int, Meta(ge=1, le=wire.LONGEST_TTL_MS)]
 
 class TaskIn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A task to give. `name` is `agent:NAME` or `tool:NAME`. Without a space (`space_id`, or `chat_id`) it gets one of its own.
-    With the executor `external` it waits to be taken up: until `deadline_ms` are over, half an hour if not said."""
+    The engine begins it at once. With the executor `external` it waits to be taken up by a program outside: until `deadline_ms`
+    are over, half an hour if not said."""
 
     name: Name
     instruction: Annotated[str, Meta(min_length=1, max_length=1 << 20)]
@@ -35,7 +36,7 @@ class TaskIn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     space_id: str | None = None
     chat_id: str | None = None
     trigger_message_id: Annotated[str, Meta(max_length=200)] | None = None
-    executor: Executor = "external"
+    executor: Executor = "engine"
     deadline_ms: Milliseconds | None = None
 
 
@@ -198,6 +199,6 @@ MORE: dict[str, tuple[int, ...]] = {
 }
 TAGGED = {"create_task", "get_task", "patch_task"}
 EXAMPLES: dict[str, Any] = {
-    "create_task": {"name": "agent:researcher", "instruction": "What is Bitcoin worth today?"},
+    "create_task": {"name": "agent:researcher", "instruction": "What is Bitcoin worth?", "executor": "external"},
     "patch_task": {"status": "waiting"},
 }

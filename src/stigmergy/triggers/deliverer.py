@@ -8,7 +8,7 @@ is begun. What a dead deliverer had in hand is taken over once its lease is over
 import asyncio
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence, Set
 from typing import Any
 
 from stigmergy.errors import StigmergyError, StoreClosed
@@ -20,7 +20,17 @@ from stigmergy.kernel.record import COLLECTIONS
 from stigmergy.kernel.transaction import Scope
 from stigmergy.triggers.commands import TOPIC, Settled, settle
 from stigmergy.triggers.events import Happened
-from stigmergy.triggers.lanes import Back, Lane, Waiting, collection_of_lane, move, open_lanes, turn, unstick
+from stigmergy.triggers.lanes import (
+    Back,
+    Lane,
+    Waiting,
+    collection_of_lane,
+    move,
+    open_lanes,
+    trigger_of_lane,
+    turn,
+    unstick,
+)
 from stigmergy.triggers.model import Answer, Handler, Status, Webhook
 from stigmergy.triggers.pauses import is_due, pause_ms
 from stigmergy.triggers.webhooks import Outcome
@@ -40,6 +50,11 @@ DRAIN_SECONDS = 2.0
 BUSY_MS = 5
 # What belongs to a collection that this program does not know is another program's.
 FOREIGN_MS = 60_000
+# A lane that has been in hand for this long waits for a slow receiver. Another may be taken in its place; and once its trigger
+# has many such, more of that trigger's wait for a while: so one receiver that hangs does not hold up the others.
+SLOW_SECONDS = 0.5
+SLOW_MS = 2_000
+MOST_IN_HAND = 4  # times `in_hand`, the slow ones among them
 
 # Between every two steps of a delivery, for tests that kill the process there.
 POINTS = ("delivery.taken", "delivery.opened", "delivery.called", "delivery.answered", "delivery.settled", "delivery.given_back")
@@ -145,6 +160,7 @@ class _Life:
         self._in_hand = in_hand
         self._poll_seconds = poll_seconds
         self._open: dict[tuple[str, str, str], Claim] = {}
+        self._since: dict[tuple[str, str, str], float] = {}
         self._counts: Counter[str] = Counter()
         self._suspects: frozenset[Claim] = frozenset()
         self._backs: list[Back] = []
@@ -174,9 +190,11 @@ class _Life:
     def _take(self, claim: Claim) -> None:
         self._counts[self._base_of(claim.queue)] += 1
         self._open[_place(claim)] = claim
+        self._since[_place(claim)] = self._database.clock.monotonic()
 
     def _drop(self, claim: Claim) -> None:
         if self._open.pop(_place(claim), None) is not None:
+            del self._since[_place(claim)]
             self._counts[self._base_of(claim.queue)] -= 1
 
     # ---- taking ----
@@ -194,7 +212,8 @@ class _Life:
         """Give back what is done with, take what is due."""
         backs, self._backs = self._backs, []
         leaving = Counter(self._base_of(back.claim.queue) for back in backs)
-        rooms = {base: self._in_hand - self._counts[base] + leaving[base] for base in self._bases}
+        slow = self._slow()
+        rooms = {base: self._room(base, leaving[base], slow) for base in self._bases}
         try:
             taken = await self._database.write(turn, self.worker, rooms, backs)
         except BaseException:
@@ -213,10 +232,39 @@ class _Life:
             by_tenant[claim.tenant].append(claim)
         if taken.claims:
             point("delivery.taken")
+        many = {trigger for trigger, count in slow.items() if count >= self._in_hand // 4}
         for tenant, claims in by_tenant.items():
-            await self._begin(tenant, claims)
-        soon = self._database.clock.now() + BUSY_MS
-        return soon if busy and (taken.next_at is None or taken.next_at > soon) else taken.next_at
+            await self._begin(tenant, self._not_of(many, claims) if many else claims)
+        return self._look_again_at(taken.next_at, busy=bool(busy))
+
+    def _look_again_at(self, next_at: int | None, *, busy: bool) -> int | None:
+        now = self._database.clock.now()
+        moments = [next_at] if next_at is not None else []
+        moments += [now + BUSY_MS] if busy else []
+        if any(self._counts[base] >= self._in_hand for base in self._bases):
+            moments.append(now + round(SLOW_SECONDS * 1000))
+        return min(moments, default=None)
+
+    # ---- receivers that hang ----
+
+    def _slow(self) -> Counter[tuple[str, str]]:
+        """How many lanes of each queue and trigger have been in hand for long. Asked only where it matters."""
+        if all(self._counts[base] < self._in_hand // 2 for base in self._bases):
+            return Counter()
+        long_ago = self._database.clock.monotonic() - SLOW_SECONDS
+        return Counter(_trigger(self._open[place]) for place, since in self._since.items() if since < long_ago)
+
+    def _room(self, base: str, leaving: int, slow: Mapping[tuple[str, str], int]) -> int:
+        hanging = sum(count for (queue, _), count in slow.items() if self._base_of(queue) == base)
+        return self._in_hand - self._counts[base] + leaving + min(hanging, self._in_hand * (MOST_IN_HAND - 1))
+
+    def _not_of(self, triggers: Set[tuple[str, str]], claims: list[Claim]) -> list[Claim]:
+        """Give back what is of these triggers, for a while."""
+        later = self._database.clock.now() + SLOW_MS
+        for claim in claims:
+            if _trigger(claim) in triggers:
+                self._give_back(Back(claim, later))
+        return [claim for claim in claims if _trigger(claim) not in triggers]
 
     def _base_of(self, queue: str) -> str:
         return queue if queue in self._bases else next((base for base in self._bases if queue.startswith(f"{base}/")), queue)
@@ -326,3 +374,8 @@ class _Life:
 
 def _place(claim: Claim) -> tuple[str, str, str]:
     return claim.tenant, claim.queue, claim.id
+
+
+def _trigger(claim: Claim) -> tuple[str, str]:
+    """The queue and the trigger of a lane, with its tenant."""
+    return claim.queue, f"{claim.tenant}/{trigger_of_lane(claim.id)}"

@@ -176,13 +176,13 @@ async def open_lanes(tx: Snapshot, claims: Sequence[Claim]) -> list[Lane]:
     ids = _as_json([each.id for each in found])
     tries = {id: (count, next_at) for id, count, next_at in await tx.rows(TRIES, ids=ids)}
     bodies = await _bodies(tx, found, ids)
-    names = _as_json(sorted({_trigger_of(each.id) for each in claims}))
+    names = _as_json(sorted({trigger_of_lane(each.id) for each in claims}))
     rules = {rule.id: rule for rule in await tx.find(NAMED, ids=names)}
     in_lane: defaultdict[str, list[Waiting]] = defaultdict(list)
     for each in found:
         in_lane[each.lane].append(Waiting(bodies[each.id], *tries.get(each.id, (0, 0))))
     actions = {id: _action(rule) for id, rule in rules.items()}
-    return [_lane(tx.tenant, each, rules.get(_trigger_of(each.id)), actions, in_lane[each.id]) for each in claims]
+    return [_lane(tx.tenant, each, rules.get(trigger_of_lane(each.id)), actions, in_lane[each.id]) for each in claims]
 
 
 def _action(rule: Rule) -> Webhook | Handler | None:
@@ -204,7 +204,7 @@ def _lane(
     return Lane(held, action, queue_of(tenant, rule), first, len(waiting) < AT_ONCE and len(first) == len(waiting))
 
 
-def _trigger_of(lane: str) -> str:
+def trigger_of_lane(lane: str) -> str:
     return lane.partition(" ")[0]
 
 

@@ -22,7 +22,7 @@ class SyncTasks:
 
     def give(self, name: str, instruction: str, *, space_id: str | None = None, **more: Any) -> Task:
         """A task for an agent (`agent:NAME`) or a tool (`tool:NAME`) that a program outside executes, if nothing else is said."""
-        body = given(name=name, instruction=instruction, space_id=space_id, **more)
+        body = given(name=name, instruction=instruction, space_id=space_id, **{"executor": "external", **more})
         return wire.task(self._http.call(Call("POST", "/v1/tasks", body=body, key=new_id())))
 
     def get(self, id: str) -> Task:
