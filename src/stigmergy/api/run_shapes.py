@@ -9,7 +9,7 @@ from stigmergy.agents.model import Execution, Visibility
 from stigmergy.agents.models.port import Message, ToolShown
 from stigmergy.api import wire
 from stigmergy.engine.approvals import What
-from stigmergy.engine.past import PastPrompt
+from stigmergy.engine.past import PastPrompt, PromptPart
 from stigmergy.engine.watching import RunEvent
 from stigmergy.kernel.record import Record
 from stigmergy.runs.commands import LONGEST_INSTRUCTION
@@ -40,7 +40,8 @@ Text = Annotated[str, Meta(min_length=1, max_length=LONGEST_INSTRUCTION)]
 
 
 class RunOut(msgspec.Struct, kw_only=True):
-    """A run. `variables` and `wait_state` are told where one run is asked for, and to those who may read its log."""
+    """A run. Where one run is asked for, `needs_worker` says whether no living worker can run it; `variables` and `wait_state`
+    are told to those who may read its log."""
 
     id: str
     agent: str
@@ -74,6 +75,7 @@ class RunOut(msgspec.Struct, kw_only=True):
     seq: int
     variables: JsonObject | UnsetType = UNSET
     wait_state: JsonObject | UnsetType | None = UNSET
+    needs_worker: bool | UnsetType = UNSET
 
 
 class RunPage(msgspec.Struct):
@@ -246,7 +248,8 @@ class Checkpoints(msgspec.Struct):
 
 
 class PromptOut(msgspec.Struct):
-    """Exactly what a model was asked in a step, and what of the run's log and which blocks that was made of."""
+    """Exactly what a model was asked in a step, what of the run's log and which blocks that was made of, and the tokens of each
+    part."""
 
     run_id: str
     step: int
@@ -254,6 +257,7 @@ class PromptOut(msgspec.Struct):
     messages: list[Message]
     tools: list[ToolShown]
     made_of: StepPrompt
+    parts: list[PromptPart]
 
 
 class WaitOut(msgspec.Struct, kw_only=True):
@@ -303,6 +307,7 @@ def run_out(run: Run) -> RunOut:
 
 def view_out(view: RunView, *, in_full: bool) -> RunOut:
     out = run_out(view.run)
+    out.needs_worker = view.needs_worker
     if in_full:
         out.variables, out.wait_state = view.variables, view.wait_state
     return out
@@ -317,7 +322,9 @@ def wait_out(wait: Wait) -> WaitOut:
 
 
 def prompt_out(prompt: PastPrompt) -> PromptOut:
-    return PromptOut(prompt.run_id, prompt.step, prompt.model, list(prompt.messages), list(prompt.tools), prompt.made_of)
+    return PromptOut(
+        prompt.run_id, prompt.step, prompt.model, list(prompt.messages), list(prompt.tools), prompt.made_of, list(prompt.parts)
+    )
 
 
 SHAPES: tuple[Any, ...] = (

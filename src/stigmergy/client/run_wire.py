@@ -45,7 +45,8 @@ def runs(page: Any) -> Page:
 
 def view(fields: Any) -> RunView:
     more = converted(fields, JsonObject)
-    return RunView(run(fields), converted(more.get("variables") or {}, JsonObject), more.get("wait_state"))
+    held = converted(more.get("variables") or {}, JsonObject)
+    return RunView(run(fields), held, more.get("wait_state"), bool(more.get("needs_worker")))
 
 
 def node(fields: Any) -> Node:
