@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Iterable
+from pathlib import Path
 
 from stigmergy.kernel.database import Database
 from stigmergy.kernel.opening import open_database
@@ -23,8 +24,23 @@ class MortalRuns(Mortals[Told]):
 
     said = Told
     points = POINTS
-    longest_seconds = 0.4
+    longest_seconds = 0.3
     latest_passing = 4
+
+    def live_a_while(self) -> None:
+        """Killed at a random moment: while it opens its store, or mostly once it has told somebody something."""
+        self.begin()
+        if self._random.random() < 0.7:
+            self._wait_for_a_word()
+        time.sleep(self._random.uniform(0, self.longest_seconds))
+        self.kill()
+
+    def _wait_for_a_word(self) -> None:
+        assert self._life is not None
+        said, began = Path(self._life.answers), time.monotonic()
+        while not (said.exists() and said.stat().st_size):
+            assert time.monotonic() - began < PATIENCE_SECONDS, "it never began"
+            time.sleep(LOOKS_EVERY_SECONDS)
 
     async def check(self) -> dict[str, Lives]:
         """Fail unless the store is whole as the dead left it, and whole and at rest once a new process has gone on with it."""
