@@ -5,15 +5,17 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from stigmergy.kernel.ids import new_id
 from stigmergy.kernel.transaction import Transaction
 from support.routes import Operation, operations
-from support.server import Server
+from support.server import SECRET, Server
 from support.talk import add_agents, client_call, say, space_of
 
 # Requests are made up from the description, good ones and bad ones; what is not checked, and why:
@@ -30,12 +32,20 @@ EXCLUDED_OPERATIONS = {
 SECONDS = 15
 
 
-def test_made_up_requests_meet_no_5xx_and_nothing_undocumented(guarded: Server, tmp_path: Path) -> None:
+@pytest.fixture
+def hurried(tmp_path: Path) -> Iterator[Server]:
+    """A server that asks for tokens, and waits for no run longer than a made-up request has time."""
+    with Server(tmp_path / "store.db", secret=SECRET, request_seconds=2.5) as server:
+        yield server
+
+
+@pytest.mark.serial
+def test_made_up_requests_meet_no_5xx_and_nothing_undocumented(hurried: Server, tmp_path: Path) -> None:
     command = [
         str(Path(sys.executable).with_name("schemathesis")),
         "run",
-        f"{guarded.url}/openapi.json",
-        *("--header", f"Authorization: Bearer {guarded.token('mia')}"),
+        f"{hurried.url}/openapi.json",
+        *("--header", f"Authorization: Bearer {hurried.token('mia')}"),
         *("--checks", "all"),
         *("--exclude-checks", ",".join(EXCLUDED_CHECKS)),
         *(part for operation in EXCLUDED_OPERATIONS for part in ("--exclude-operation-id", operation)),
