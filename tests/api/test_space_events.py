@@ -80,16 +80,17 @@ def test_a_follower_that_was_cut_off_goes_on_where_it_was(guarded: Server, space
         assert next(feed).json()["message"]["content"] == "two"
 
 
-def test_agents_at_work_are_seen_and_heard_by_who_asks_for_text(guarded: Server) -> None:
+def test_agents_at_work_are_seen_by_all_and_heard_by_whom_their_run_belongs_to(guarded: Server) -> None:
     guarded.write(add_agents, "ada")
     made: Space = guarded.write(space_of, "mia", "agent:ada", "tom")
     guarded.write(say, "mia", made.id, "@ada, think", entity="mia")
     (run,) = guarded.run(guarded.database.read(runs_of, "ada"))
-    tom = guarded.client_of("tom", "read")
-    with following(tom, made.id, text=True) as feed:
+    mia, tom = guarded.client_of("mia", "read"), guarded.client_of("tom", "read")
+    with following(mia, made.id, text=True) as feed, following(tom, made.id, text=True) as theirs:
         guarded.write(at_work, run.id)
         active = next(feed)
         assert (active.event, active.json()["run_id"], active.json()["entity_id"]) == ("agent.active", run.id, "agent:ada")
+        assert next(theirs).event == "agent.active"
         with following(tom, made.id) as late:
             assert next(late).event == "agent.active"
         bus = guarded.database.bus
@@ -98,8 +99,8 @@ def test_agents_at_work_are_seen_and_heard_by_who_asks_for_text(guarded: Server)
             bus.publish(stream_topic("main", run.id), msgspec.json.encode(piece))
         assert [(event.event, event.json()["text"]) for event in islice(feed, 2)] == [("text", "Let me "), ("text", "think")]
         guarded.write(at_work, run.id, "completed")
-        ended = [next(feed) for _ in range(2)]
-    assert {event.event for event in ended} == {"agent.inactive", "member.read"}
+        for ended in (islice(feed, 2), islice(theirs, 2)):
+            assert {event.event for event in ended} == {"agent.inactive", "member.read"}
 
 
 def test_what_waits_for_the_reader_is_told_to_nobody_else(guarded: Server) -> None:

@@ -40,7 +40,7 @@ SHAPES = (SpaceEventOut,)
 async def space_events(
     request: AnyRequest,
     id: Annotated[str, PathParameter(description="A space's id.")],
-    text: Annotated[bool, QueryParameter(description="With what its agents write, while they write it.")] = False,
+    text: Annotated[bool, QueryParameter(description="With what agents write in runs of yours, which nobody else sees.")] = False,
     after: Annotated[str | None, QueryParameter(description="The position after which to begin; without one, now.")] = None,
     last_event_id: LastEventId = None,
 ) -> ASGIResponse:

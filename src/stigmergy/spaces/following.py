@@ -2,8 +2,8 @@
 work there, what waits there for the reader; who is writing; and, for who asks, the text that agents write while they write it.
 
 What is in the journal comes from there: each change once, in order, from any position on. Who is writing and text come over the
-bus and may be lost. Text is what an agent thinks aloud, and no message: what it sends comes as one. A follower who is not a
-member any more is sent away.
+bus and may be lost. Text is what an agent thinks aloud, and no message: what it sends comes as one. So it is for whom the run
+belongs to, and not for the other members. A follower who is not a member any more is sent away.
 """
 
 import asyncio
@@ -173,7 +173,7 @@ class Following:
 
     def _active(self, run: Run, seq: int | None = None) -> Event:
         """An agent begins to work, or goes on: from now on its text is listened for, where that is wanted."""
-        if self._text and run.id not in self._listening:
+        if self._text and run.owner_id == self._reader and run.id not in self._listening:
             self._listening[run.id] = asyncio.create_task(self._hear(run), name=f"text of {run.id}")
         return Event(kind="agent.active", seq=seq, entity_id=run.entity_id, run_id=run.id, status=run.status)
 
