@@ -60,7 +60,7 @@ MOST_BYTES = 256
 ALONE, TOGETHER = 1_200 / 8_500, 3_000 / 8_500
 
 
-@tool
+@tool(repeatable=True)  # so that the run of a killed worker goes on where it was
 async def count(n: int, of: int) -> str:
     """How far it has come."""
     return f"{n}/{of}"
