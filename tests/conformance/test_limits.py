@@ -185,6 +185,27 @@ async def test_cancel_goes_down_the_tree_aborts_the_model_and_stays(settings: Se
         assert [task.status for task in (await app.read(queries.tasks)).items] == ["failed", "failed"]
 
 
+async def test_cancel_of_a_run_that_is_over_ends_what_it_left_at_work(settings: Settings) -> None:
+    begun = asyncio.Event()
+
+    class Slow:
+        async def request(self, request: Request, on_text: Any = None) -> Reply:
+            begun.set()
+            await asyncio.sleep(60)
+            return Reply("late")
+
+    leaf = Agent("leaf", Slow())
+    root = agent("root", Steps(call("create_task", agent="leaf", instruction="x", wait=False), "done"), delegates=[leaf])
+    async with App(settings=settings, agents=[root]) as app:
+        handle = await app.runs.start("root", "go")
+        assert await handle.result() == "done"
+        await begun.wait()
+        assert (await handle.cancel("enough")).status == "completed"
+        runs = _flat(await app.runs.tree(handle.id))
+        assert [(run.agent, run.status) for run in runs] == [("root", "completed"), ("leaf", "canceled")]
+        assert [task.error for task in (await app.read(queries.tasks)).items] == ["enough"]
+
+
 def _flat(node: Any) -> list[Run]:
     return [node.run, *(run for child in node.children for run in _flat(child))]
 

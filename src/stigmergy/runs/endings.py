@@ -49,6 +49,10 @@ async def _break_off(tx: Transaction, run: Run, reason: str) -> None:
     await cancel_waits(tx, run)
     for call in await tx.find(store.OPEN_CALLS, run_id=run.id, step=run.step):
         await settle_call(tx, run, call, "canceled", error=reason)
+    await _stop_under(tx, run, reason)
+
+
+async def _stop_under(tx: Transaction, run: Run, reason: str) -> None:
     for child in await tree_of(tx, run):
         if child.id != run.id and child.status not in ENDED:
             await _stop(tx, await store.locked_run(tx, child.id), reason)
@@ -90,14 +94,17 @@ async def _tell_parent(tx: Transaction, run: Run, task: Task | None) -> None:
 
 
 async def cancel_run(tx: Transaction, run_id: str, reason: str = "canceled") -> Run:
-    """Stop a run and everything under it. One that is over already stays as it is."""
+    """Stop a run and everything under it. One that is over already stays as it is, and what it left at work ends."""
     run = await tx.get(Run, run_id)
     if run is None:
         raise NotFound(f"no run {run_id}")
     await lock_with_parent(tx, run)
     run = await store.locked_run(tx, run_id)
     tx.wake(STOPPED)
-    return run if run.status in ENDED else await end_run(tx, run, "canceled", error=reason)
+    if run.status not in ENDED:
+        return await end_run(tx, run, "canceled", error=reason)
+    await _stop_under(tx, run, reason)
+    return run
 
 
 async def fail_run(tx: Transaction, run_id: str, reason: str) -> Run:
