@@ -51,7 +51,7 @@ GOING_BY: list[tuple[Statement, dict[str, Any], str, str]] = [
     (runs.OF_AGENT, _CHOSEN | {"agent": "a", "status": "running"}, "runs_agent", "runs_agent"),
     (runs.OF_PARENT, _CHOSEN | {"parent": "r"}, "runs_root", "Index Scan using runs_"),
     (runs.OF_SPACE, _CHOSEN | {"space_id": "s"}, "runs_space", "Index Scan using runs_"),
-    (runs.INBOX, {"for_entity": "mia", "entity": "mia", "everything": True, "after": 0, "limit": 50}, "waits_", "waits_"),
+    (runs.INBOX, {"for_entity": "mia", "entity": "mia", "everything": True, "after": 0, "limit": 50}, "waits_open", "waits_"),
 ]
 
 

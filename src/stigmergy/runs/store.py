@@ -109,7 +109,7 @@ CHILD_OF_PARTY = WAITS.query(
 WAIT_BY_ID = WAITS.query("by_id", "WHERE tenant = :tenant AND id = :id")
 INBOX = WAITS.query(
     "inbox",
-    "WHERE tenant = :tenant AND status = 'open' AND kind <> 'child' AND seq > :after"
+    "{by:waits_open} WHERE tenant = :tenant AND status = 'open' AND kind <> 'child' AND seq > :after"
     " AND (CAST(:for_entity AS TEXT) IS NULL OR for_entity = :for_entity)"
     " AND (CAST(:everything AS BOOLEAN) OR for_entity = :entity OR EXISTS"
     " (SELECT 1 FROM runs r WHERE r.tenant = waits.tenant AND r.id = waits.run_id AND r.owner_id = :entity))"

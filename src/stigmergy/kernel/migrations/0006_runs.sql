@@ -229,6 +229,7 @@ CREATE TABLE waits (
 ) {clustered};
 CREATE INDEX waits_seq ON waits (tenant, seq);
 CREATE INDEX waits_party ON waits (tenant, party, space_id) WHERE status = 'open';
+CREATE INDEX waits_open ON waits (tenant, seq) WHERE status = 'open';
 CREATE INDEX waits_inbox ON waits (tenant, for_entity, kind) WHERE status = 'open';
 CREATE UNIQUE INDEX waits_id ON waits (tenant, id);
 
