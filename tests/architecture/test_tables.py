@@ -3,11 +3,14 @@
 What is asked here is asked of the schema itself, so a new table cannot forget it.
 """
 
-import gc
 import importlib
+import json
 import pkgutil
 import re
+import subprocess
+import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import apsw
 import asyncpg
@@ -15,10 +18,8 @@ import pytest
 
 import stigmergy
 from stigmergy.kernel.postgres_schema import EVERY_TENANT, tenants_setting
-from stigmergy.kernel.query import Statement
 from stigmergy.kernel.record import COLLECTIONS
 from stigmergy.kernel.sqlite_file import prepare
-from stigmergy.triggers.store import at_seqs
 from support.old_stores import KERNEL, NOW, OldFile, OldServerDatabase, OldStore, build
 from support.postgres import PostgresServer
 from support.stores import watch_postgres, watch_sqlite
@@ -187,18 +188,36 @@ def test_every_statement_finds_its_rows_by_their_tenant(tmp_path: Path) -> None:
     connection.close()
 
 
-def every_statement() -> list[Statement]:
-    """Those declared with their modules, and those that are made when they are first needed."""
-    for name in ours():
-        collection = COLLECTIONS[name]
-        at_seqs(name)
-        if collection.versioned:
-            for column in collection.columns:
-                collection.update_sql((column,))
-    mine = [each for each in gc.get_objects() if isinstance(each, Statement) and each.name not in _POSTGRES_ALONE]
-    return [each for each in mine if not each.name.startswith(("test", "notes.", "entries."))]
+class Made(NamedTuple):
+    name: str
+    sqlite: str
+    parameters: list[str]
 
 
+def every_statement() -> list[Made]:
+    """Those declared with their modules, and those that are made when they are first needed; from a process of its own, in which
+    no test has made any."""
+    told = subprocess.run([sys.executable, "-c", _TELL], capture_output=True, text=True, check=True, timeout=60).stdout
+    return [made for each in json.loads(told) if (made := Made(*each)).name not in _POSTGRES_ALONE]
+
+
+_TELL = """
+import gc, importlib, json, pkgutil
+import stigmergy
+for module in pkgutil.walk_packages(stigmergy.__path__, "stigmergy."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+from stigmergy.kernel.query import Statement
+from stigmergy.kernel.record import COLLECTIONS
+from stigmergy.triggers.store import at_seqs
+for name, collection in COLLECTIONS.items():
+    at_seqs(name)
+    if collection.versioned:
+        for column in collection.columns:
+            collection.update_sql((column,))
+made = [each for each in gc.get_objects() if isinstance(each, Statement)]
+print(json.dumps([[each.name, each.sqlite, list(each.parameters)] for each in made]))
+"""
 _POSTGRES_ALONE = {"search_vectors.nearest", "search_entries.add"}
 
 

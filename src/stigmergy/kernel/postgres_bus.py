@@ -10,9 +10,6 @@ import logging
 import secrets
 from typing import Any
 
-import asyncpg
-
-from stigmergy.errors import StoreError
 from stigmergy.kernel.bus import Listener, LocalBus
 from stigmergy.kernel.postgres_schema import Connection, connect
 
@@ -22,6 +19,8 @@ CHANNEL = "stigmergy"
 # PostgreSQL takes 8,000 bytes; a payload that does not fit is lost, as the contract allows.
 LARGEST = 7_900
 POLL_SECONDS = 5.0
+# A server that says nothing for so long is taken for gone.
+ANSWER_SECONDS = 10.0
 NOTIFY = "SELECT pg_notify($1, message) FROM unnest($2::text[]) AS message"
 
 
@@ -70,8 +69,9 @@ class PostgresBus:
                     await self._carry(connection)
                 finally:
                     connection.terminate()
-            except (StoreError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
-                log.warning("the bus has no connection to PostgreSQL (%s); followers look every %g s", error, self._poll_seconds)
+            except Exception as error:  # whatever it was: without a bus everybody would wait for ever
+                why = f"{type(error).__name__}: {error}"
+                log.warning("the bus has no connection to PostgreSQL (%s); followers look every %g s", why, self._poll_seconds)
                 self._ready.set()
                 await asyncio.sleep(min(1.0, self._poll_seconds))
                 self._local.publish_all()
@@ -83,11 +83,11 @@ class PostgresBus:
                     await self._pending.wait()
             except TimeoutError:
                 self._local.publish_all()
-                await connection.execute("SELECT 1")
+                await connection.execute("SELECT 1", timeout=ANSWER_SECONDS)
             self._pending.clear()
             messages, self._out = list(self._out), {}
             if messages:
-                await connection.execute(NOTIFY, CHANNEL, messages)
+                await connection.execute(NOTIFY, CHANNEL, messages, timeout=ANSWER_SECONDS)
 
     def _hear(self, connection: Any, process: int, channel: str, message: object) -> None:
         sender, topic, payload = str(message).split(" ", 2)
