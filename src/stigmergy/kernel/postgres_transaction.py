@@ -76,11 +76,14 @@ class PostgresTransaction(Transaction):
     def _next_seq(self) -> int:
         return 0
 
+    def _take_seq(self) -> int:
+        return 0
+
     async def _number(self, settled: int) -> None:
         if self.numbered < len(self.changes):
             await Request(self, None)
 
-    async def rule_versions(self) -> RuleVersions:
+    def rule_versions(self) -> RuleVersions:
         return self.versions
 
 

@@ -70,13 +70,14 @@ class Collection(Generic[R]):
         self.clients_write = frozenset(clients_write)
         self.keep_versions = keep_versions
         # Whether a record that was deleted may be made again under its key, and then goes on with its number.
-        self.comes_back = comes_back
+        self.comes_back = comes_back and self.versioned
         # Columns that name a record of another collection, which is there as long as this one is. The doctor looks for others.
         self.belongs_to = belongs_to
         # What a part keeps beside its rows (tags, search indexes), written in the transaction of every change.
         self.derive: Callable[[Any, Any], Awaitable[None]] | None = None
         self.columns = tuple(field.name for field in msgspec.structs.fields(record))
-        self.id_of = _compile(f"lambda r: {_key_expression(key)}")
+        self.id_of = _compile(f"lambda r: {_key_expression(record, key)}")
+        self.key_of = _compile(f"lambda r: {_fields(key)}")
         self.encode, self.decode = _codecs(record)
         self.encode_body = msgspec.json.Encoder().encode
         self.decode_body = msgspec.json.Decoder(record).decode
@@ -99,7 +100,7 @@ class Collection(Generic[R]):
         )
         self.since_sql = self.query("since", "WHERE tenant = :tenant AND seq > :after ORDER BY tenant, seq LIMIT :limit")
         self.between_sql = self.query("between", "WHERE tenant = :tenant AND seq > :after AND seq <= :upto")
-        self.delete_values = _compile(f"lambda r: ({', '.join(f'r.{name}' for name in ('tenant', *self.key, 'version'))},)")
+        self.delete_values = _compile(f"lambda r: {_fields(('tenant', *self.key, 'version'))}")
         self._updates: dict[tuple[str, ...], Update] = {}
 
     def update_sql(self, fields: tuple[str, ...]) -> "Update":
@@ -175,9 +176,13 @@ def _compile(source: str, **names: Any) -> Callable[..., Any]:
     return cast(Callable[..., Any], eval(source, names))
 
 
-def _key_expression(key: tuple[str, ...]) -> str:
+def _fields(names: Iterable[str]) -> str:
+    return f"({', '.join(f'r.{name}' for name in names)},)"
+
+
+def _key_expression(record: type[Record], key: tuple[str, ...]) -> str:
     if len(key) == 1:
-        return f"str(r.{key[0]})"
+        return f"r.{key[0]}" if record.__annotations__.get(key[0]) is str else f"str(r.{key[0]})"
     return "f'" + "/".join(f"{{r.{name}}}" for name in key) + "'"
 
 

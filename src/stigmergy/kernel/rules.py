@@ -90,7 +90,7 @@ class RuleBook:
         self._books.clear()
 
     async def fire(self, tx: Transaction, fresh: list[Change]) -> None:
-        versions = await tx.rule_versions()
+        versions = tx.rule_versions()
         if versions == (0, 0) and not self._always:
             return
         index = await self._index(tx, versions)

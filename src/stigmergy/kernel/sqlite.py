@@ -87,7 +87,7 @@ class _Reader:
         execute("BEGIN")
         try:
             tx = SqliteSnapshot(self.cursor, scope, self._clock.now(), self._statements)
-            return run_unit(unit(tx, *args, **kwargs), unit)  # type: ignore[arg-type]
+            return run_unit(unit(tx, *args, **kwargs), unit)
         except apsw.InterruptError:
             raise _TooLong from None
         finally:

@@ -8,7 +8,7 @@ find, so the batch gets `OutcomeUnknown` and the store is closed.
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -57,6 +57,8 @@ class Batch:
         self.heads = heads
         self.moved: set[str] = set()
         self.rows: list[Row] = []
+        # who is to be woken after the commit: tenants with news in their journal, and what units asked for
+        self.changed: set[str] = set()
         self.topics: set[str] = set()
         self.moved_rules = False
         # the rows written inside the savepoint of the unit that runs, should it be rolled back
@@ -69,18 +71,16 @@ class Batch:
             head = self.heads[tenant] = Head(*found[0]) if found else Head(0, 0)
         return head
 
-    def begin_unit(self, tenant: str) -> tuple[int, int, int]:
+    def begin_unit(self, head: Head) -> tuple[int, int, int]:
         """A mark to go back to, should the unit fail."""
-        self._flushed = []
-        head = self.head(tenant)
+        self._flushed.clear()
         return len(self.rows), head.seq, head.rules
 
-    def forget_unit(self, tenant: str, mark: tuple[int, int, int]) -> None:
+    def forget_unit(self, tenant: str, head: Head, mark: tuple[int, int, int]) -> None:
         """The unit was rolled back, and with it what was flushed while it ran, that of earlier units too."""
         kept, seq, rules = mark
         rows = self._flushed + self.rows
         self.rows = rows[:kept]
-        head = self.heads[tenant]
         head.seq, head.rules = seq, rules
         self.moved.update(row[0] for row in self.rows)
         if seq == 0:
@@ -105,10 +105,13 @@ class SqliteTransaction(Transaction):
     def __init__(self, batch: Batch, scope: Scope, now: int) -> None:
         super().__init__(scope, now)
         self._batch = batch
-        self._head: Head | None = None
+        self.head = batch.head(self.tenant)
         self.failed: BaseException | None = None
 
     async def _run(self, statement: Statement, values: Row) -> list[Row]:
+        return self._do(statement, values)
+
+    def _do(self, statement: Statement, values: Row) -> list[Row]:
         if self.failed is not None:
             raise self.failed  # the transaction may be gone, and what runs now would be committed by itself
         try:
@@ -123,30 +126,28 @@ class SqliteTransaction(Transaction):
             raise
 
     async def _post(self, statement: Statement, values: Row) -> None:
-        await self._run(statement, values)
+        self._do(statement, values)
 
     async def _post_insert(self, collection: Collection[Any], record: Record) -> None:
-        await self._run(collection.insert_sql, collection.encode(record))
+        self._do(collection.insert_sql, collection.encode(record))
 
     def _next_seq(self) -> int:
-        if self._head is None:
-            self._head = self._batch.head(self.tenant)
-        return self._head.seq + 1
+        return self.head.seq + 1
 
-    def _take_seq(self) -> None:
-        assert self._head is not None
-        self._head.seq += 1
+    def _take_seq(self) -> int:
+        self.head.seq += 1
+        return self.head.seq
 
     async def _number(self, settled: int) -> None:
         for change in self.changes[settled:]:
             self._batch.rows.append(change_row(change))
             if change.collection == "rules":
-                self._batch.head(self.tenant).rules = change.seq
+                self.head.rules = change.seq
                 self._batch.moved_rules = True
         self._batch.moved.add(self.tenant)
 
-    async def rule_versions(self) -> RuleVersions:
-        return self._batch.head(self.tenant).rules, self._batch.head(SHARED).rules
+    def rule_versions(self) -> RuleVersions:
+        return self.head.rules, self._batch.head(SHARED).rules
 
 
 class Writer:
@@ -168,6 +169,7 @@ class Writer:
         self._alone = True
         self._heads: dict[str, Head] = {}
         self._seen: Any = None
+        self._own = -1
         self.dead: StigmergyError | None = None
         self._thread = threading.Thread(target=self._work, name=f"writer of {path.name}", daemon=True)
         self._thread.start()
@@ -233,8 +235,9 @@ class Writer:
                     self._seen = None  # looked at again, and reported if it lasts, by the next batch
 
     def _look(self) -> None:
-        """`data_version` moves when another connection commits, and not when this one does."""
+        """The pragma `data_version` moves when another connection commits, and not when this one does."""
         ((seen,),) = self._cursor.execute("PRAGMA data_version").fetchall()
+        self._own = self._connection.data_version()
         if seen != self._seen:
             self._seen = seen
             self._heads.clear()
@@ -267,7 +270,9 @@ class Writer:
         self._alone = len(jobs) == 1
         try:
             self._cursor.execute("BEGIN IMMEDIATE")
-            self._look()
+            # The connection's own `data_version` moves with every commit, here too, but costs a fiftieth of the pragma.
+            if self._connection.data_version() != self._own:
+                self._look()
             if self.dead is not None:
                 raise self.dead
             point("batch.begun")
@@ -292,7 +297,10 @@ class Writer:
             if isinstance(known, OutcomeUnknown):
                 self.dead = StoreClosed(f"{self._path} is closed: the disk failed during a commit; check it, then restart")
             return
+        self._own = self._connection.data_version()
         point("batch.committed")
+        for tenant in batch.changed:
+            self._bus.publish(changes_topic(tenant))
         for topic in batch.topics:
             self._bus.publish(topic)
 
@@ -309,21 +317,21 @@ class Writer:
 
     def _unit(self, batch: Batch, job: Job) -> None:
         """Run one unit, in a savepoint unless it is the only one. Raises what ends the whole transaction."""
-        tenant = job.scope.tenant
-        mark = batch.begin_unit(tenant)
         tx = SqliteTransaction(batch, job.scope, self._clock.now())
+        mark = batch.begin_unit(tx.head)
         if not self._alone:
             self._cursor.execute("SAVEPOINT unit")
         point("unit.begun")
         try:
-            job.result = job.context.run(run_unit, self._whole(tx, job), job.unit)
+            job.result = job.context.run(self._whole, tx, job)
             if tx.failed is not None:
                 raise tx.failed
             if not self._alone:
                 self._cursor.execute("RELEASE unit")
             if tx.changes:
-                batch.topics.add(changes_topic(tenant))
-            batch.topics |= tx.topics
+                batch.changed.add(tx.tenant)
+            if tx.topics:
+                batch.topics |= tx.topics
             return
         except BaseException as error:
             first = tx.failed or error  # whatever the unit made of an error of the database, that one came first
@@ -332,13 +340,13 @@ class Writer:
             self._cursor.execute("ROLLBACK TO unit")
             self._cursor.execute("RELEASE unit")
             job.error = self._known(first)
-        batch.forget_unit(tenant, mark)
+        batch.forget_unit(tx.tenant, tx.head, mark)
 
-    async def _whole(self, tx: SqliteTransaction, job: Job) -> Any:
-        result = await job.unit(tx, *job.args, **job.kwargs)
+    def _whole(self, tx: SqliteTransaction, job: Job) -> Any:
+        result = run_unit(job.unit(tx, *job.args, **job.kwargs), job.unit)
         point("unit.done")
         if tx.changes:
-            await tx.settle(self._rules)
+            run_unit(tx.settle(self._rules), job.unit)
             point("unit.settled")
         return result
 
@@ -365,7 +373,7 @@ class Writer:
         point("batch.answered")
 
 
-def run_unit(coroutine: Coroutine[Any, Any, Any], unit: Callable[..., Any]) -> Any:
+def run_unit(coroutine: Any, unit: Callable[..., Any]) -> Any:
     """Run a unit to its end: its transaction never suspends it, so anything that does is not its transaction."""
     try:
         coroutine.send(None)

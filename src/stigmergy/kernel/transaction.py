@@ -106,10 +106,11 @@ class Transaction(Snapshot):
         """The position that the next change will have, or 0 where the engine gives it out at the end of the unit."""
         raise NotImplementedError
 
-    def _take_seq(self) -> None:
-        """That position is used now."""
+    def _take_seq(self) -> int:
+        """The same, and it is used now."""
+        raise NotImplementedError
 
-    async def rule_versions(self) -> RuleVersions:
+    def rule_versions(self) -> RuleVersions:
         raise NotImplementedError
 
     @contextmanager
@@ -139,7 +140,7 @@ class Transaction(Snapshot):
     async def insert(self, record: R) -> R:
         """Write a new record. One that was deleted comes back with the next version. Gives the record as stored."""
         collection = collection_of(type(record))
-        stamped = await self._stamp_new(collection, record)
+        stamped = self._stamped(record, await self._first_version(collection, record))
         self._note(collection, stamped, None, "create")
         await self._post_insert(collection, stamped)
         return stamped
@@ -147,10 +148,9 @@ class Transaction(Snapshot):
     async def insert_new(self, record: R) -> R | None:
         """The same, but None and nothing written when the key is taken already."""
         collection = collection_of(type(record))
-        rows = await self._run(collection.get_sql, (self.tenant, *(getattr(record, name) for name in collection.key)))
-        if rows:
+        if await self._run(collection.get_sql, (self.tenant, *collection.key_of(record))):
             return None
-        stamped = await self._stamp_new(collection, record)
+        stamped = self._stamped(record, await self._first_version(collection, record))
         rows = await self._run(collection.insert_new_sql, collection.encode(stamped))
         if not rows:
             return None
@@ -215,18 +215,18 @@ class Transaction(Snapshot):
         written = (each.seq for each in self.changes if (each.collection, each.id, each.version) == (collection, id, version))
         return next(written, 0)
 
-    async def _stamp_new(self, collection: Collection[R], record: R) -> R:
-        version = 1
-        if collection.versioned and collection.comes_back and not self._made_here(collection, record):
-            id = collection.id_of(record)
-            version = 1 + await self._last_version(collection, id)
-            self.reused.append((collection.name, id))
+    def _stamped(self, record: R, version: int) -> R:
         now = self.now
         return replace(record, tenant=self.tenant, version=version, seq=self._next_seq(), created_at=now, updated_at=now)
 
-    def _made_here(self, collection: Collection[R], record: R) -> bool:
-        """A key that this unit made cannot have been used before."""
-        return any(getattr(record, name) in self._issued for name in collection.key)
+    async def _first_version(self, collection: Collection[R], record: R) -> int:
+        """1, or what follows the deletion of this key. A key that this unit made cannot have been used before."""
+        if not collection.comes_back or not self._issued.isdisjoint(collection.key_of(record)):
+            return 1
+        id = collection.id_of(record)
+        version = 1 + await self._last_version(collection, id)
+        self.reused.append((collection.name, id))
+        return version
 
     async def _last_version(self, collection: Collection[Any], id: str) -> int:
         """The version at which this key was deleted, 0 if it never was. Its tombstone is taken away."""
@@ -242,12 +242,10 @@ class Transaction(Snapshot):
 
     def _note(self, collection: Collection[Any], record: Record, before: Record | None, event: Event) -> None:
         deleted = event == "delete"
-        seq = self._next_seq()
-        self._take_seq()
         self.changes.append(
             Change(
                 self.tenant,
-                seq,
+                self._take_seq(),
                 collection.name,
                 collection.id_of(record),
                 record.version + 1 if deleted else record.version,
