@@ -5,7 +5,8 @@
     python bench/kernel.py --without-postgres
 
 Timings of a busy machine are noisy: each figure stands beside a raw rate that was measured directly before it, the ratio is the
-median of a few such pairs, and the ratios are what counts.
+median of a few such pairs, and the ratios are what counts. The event loop is uvloop, as in `stigmergy serve` and
+`stigmergy worker`.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from statistics import median
 from typing import Any
 
 import apsw
+import uvloop
 from report import line, percentiles, spent, title
 
 from stigmergy.kernel.database import Database, mergeable
@@ -170,7 +172,7 @@ def _write_beside(path: str, seconds: float) -> None:
             await database.write(add_entry, scope=Scope(tenant="beside"))
         await database.close()
 
-    asyncio.run(run())
+    uvloop.run(run())
 
 
 async def second_writer(database: Database, path: Path) -> None:
@@ -253,11 +255,11 @@ def main() -> None:
     given = arguments.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         if given.grow:
-            kept = asyncio.run(growth(Path(folder), given.grow))
+            kept = uvloop.run(growth(Path(folder), given.grow))
         else:
-            kept = asyncio.run(sqlite(Path(folder)))
-            kept = asyncio.run(growth(Path(folder), 1_000_000)) and kept
-            kept = (given.without_postgres or asyncio.run(postgres())) and kept
+            kept = uvloop.run(sqlite(Path(folder)))
+            kept = uvloop.run(growth(Path(folder), 1_000_000)) and kept
+            kept = (given.without_postgres or uvloop.run(postgres())) and kept
     sys.exit(0 if kept else 1)
 
 
