@@ -17,7 +17,7 @@ from cyclopts import Parameter
 from stigmergy.api.app import create_app, end_feeds
 from stigmergy.api.auth import refuse_open_doors
 from stigmergy.app import App
-from stigmergy.cli.process import on_signals, run_process
+from stigmergy.cli.process import on_signals, run_process, spare_what_stays
 from stigmergy.cli.program import Program, load_program
 from stigmergy.cli.store import Store, out
 from stigmergy.settings import changed, load
@@ -97,6 +97,7 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        spare_what_stays()
         for server in self.servers:
             for listening in server.sockets:
                 host, port = listening.getsockname()[:2]

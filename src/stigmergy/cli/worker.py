@@ -6,7 +6,7 @@ import signal
 import sys
 
 from stigmergy.app import App
-from stigmergy.cli.process import on_signals, run_process
+from stigmergy.cli.process import on_signals, run_process, spare_what_stays
 from stigmergy.cli.program import Program, load_program
 from stigmergy.cli.store import Store, out
 from stigmergy.settings import changed
@@ -27,6 +27,7 @@ async def _work(app: App) -> None:
 
     with on_signals(end):
         async with app:
+            spare_what_stays()
             settings = app.settings
             agents = ", ".join(sorted(app.code.agents)) or "no agents of its own"
             out.print(
