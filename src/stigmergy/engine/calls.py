@@ -74,7 +74,7 @@ def _ms(began: float) -> int:
 
 def plain(value: Any) -> Any:
     """A result as JSON has it. `Invalid` for what cannot be said in JSON."""
-    if value is None or value.__class__ is bool:
+    if value is None or value.__class__ is bool or (value.__class__ is str and value.isascii() and "\0" not in value):
         return value
     try:
         said = msgspec.json.encode(value)

@@ -18,7 +18,7 @@ from stigmergy.engine.hooks import AskFirst, Did, HookFailed, Refuse, through
 from stigmergy.engine.live import Live
 from stigmergy.engine.prompt import arguments_text
 from stigmergy.engine.runtime import Runtime
-from stigmergy.engine.toolbox import Toolbox, check_arguments, parse_arguments
+from stigmergy.engine.toolbox import Toolbox, parse_arguments
 from stigmergy.errors import Invalid
 from stigmergy.kernel.blocks import get_block
 from stigmergy.kernel.faults import point
@@ -87,7 +87,7 @@ class Performer:
                 decision = decide(approval, self._live.definition)
                 if decision.what == "reject":
                     return await self._settle(call, Outcome(error=decision.reason or "a person said no to this"))
-                args = args if decision.args is None else check_arguments(spec, decision.args)
+                args = args if decision.args is None else self._box.check_arguments(spec, decision.args)
             if call.status == "pending":
                 guarded = await self._guarded(call, spec, args, did, approved=approval is not None)
                 if guarded is None:
@@ -123,7 +123,7 @@ class Performer:
             return None
         if asked.name != spec.name:
             raise HookFailed(f"a hook made a call of {asked.name} out of one of {spec.name}; it may change the arguments alone")
-        return check_arguments(spec, parse_arguments(asked.arguments))
+        return self._box.check_arguments(spec, parse_arguments(asked.arguments))
 
     async def _begin(self, call: ToolCall, args: Any) -> ToolCall:
         begun = await self._write(showing.start_call, call, args, self._live.run, self._box.specs.get(call.tool_name))
@@ -143,8 +143,9 @@ class Performer:
         if outcome.error is not None:
             span["error.type"] = "tool_error"
         try:
-            outcome = await through(self._hooks.after_tool, "after_tool", outcome, self._live.run, did)
-            outcome = outcome._replace(result=plain(outcome.result))
+            if hooks := self._hooks.after_tool:
+                outcome = await through(hooks, "after_tool", outcome, self._live.run, did)
+                outcome = outcome._replace(result=plain(outcome.result))
         except Refuse as refusal:
             outcome = Outcome(None, f"refused: {refusal}", outcome.duration_ms)
         except (HookFailed, Invalid) as fault:

@@ -175,19 +175,18 @@ def canonical(
     history = chain.from_iterable(group.messages for group in groups_of(wanted, within, bodies))
     return laid_out(
         None if system is None else Message("system", system.content),
-        [blocks[hash_] for hash_ in about.blocks],
+        [Message("system", blocks[hash_]) for hash_ in about.blocks],
         history,
         about.notes,
     )
 
 
 def laid_out(
-    system: Message | None, blocks: Iterable[str], history: Iterable[Message], notes: Sequence[str]
+    system: Message | None, blocks: Iterable[Message], history: Iterable[Message], notes: Iterable[str]
 ) -> tuple[Message, ...]:
     """Stable things first, so that a provider's cache of prompts hits; what the engine remarks comes last."""
-    stable = [] if system is None else [system]
-    stable += [Message("system", text) for text in blocks]
-    return (*stable, *history, *(Message("system", note) for note in notes))
+    stable = () if system is None else (system,)
+    return (*stable, *blocks, *history, *(Message("system", note) for note in notes))
 
 
 class Prompt(NamedTuple):
@@ -195,7 +194,7 @@ class Prompt(NamedTuple):
 
     request: Request
     about: StepPrompt
-    blocks: dict[str, bytes]
+    blocks: Mapping[str, bytes]
 
     def rewritten(self, request: Request) -> "Prompt":
         """The same as a hook changed it. The messages that it changed are kept, since the log does not have them, and all of them
@@ -203,11 +202,11 @@ class Prompt(NamedTuple):
         about, blocks = self.about, self.blocks
         if request.messages != self.request.messages:
             block = Block.of(msgspec.json.encode(Rewritten.of(self.request.messages, request.messages)).decode())
-            about, blocks = msgspec.structs.replace(about, rewritten=block.hash), blocks | {block.hash: block.text.encode()}
+            about, blocks = msgspec.structs.replace(about, rewritten=block.hash), {**blocks, block.hash: block.text.encode()}
         if request.tools != self.request.tools:
             shown = Shown.of(request.tools).block
             about = msgspec.structs.replace(about, tools=None if shown is None else shown.hash)
-            blocks = blocks if shown is None else blocks | {shown.hash: shown.text.encode()}
+            blocks = blocks if shown is None else {**blocks, shown.hash: shown.text.encode()}
         return Prompt(request, about, blocks)
 
 
@@ -231,20 +230,33 @@ class Rewritten(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def compose(
-    model: str,
-    transcript: Transcript,
-    upto: int,
-    blocks: Sequence[Block],
-    tools: "Shown",
-    settings: JsonObject,
-    notes: Sequence[str] = (),
+    model: str, transcript: Transcript, upto: int, frame: "Frame", settings: JsonObject, notes: Sequence[str] = ()
 ) -> Prompt:
-    hashes = tuple(block.hash for block in blocks)
-    listed = tools.block
-    about = StepPrompt(hashes, transcript.first, upto, None if listed is None else listed.hash, tuple(notes))
-    kept = {block.hash: block.text.encode() for block in (*blocks, *([] if listed is None else [listed]))}
-    messages = laid_out(transcript.system, [block.text for block in blocks], transcript.messages(), notes)
-    return Prompt(Request(model, messages, tools.tools, settings), about, kept)
+    about = StepPrompt(frame.hashes, transcript.first, upto, frame.listed, tuple(notes))
+    messages = laid_out(transcript.system, frame.messages, transcript.messages(), notes)
+    return Prompt(Request(model, messages, frame.tools, settings), about, frame.bodies)
+
+
+class Frame(NamedTuple):
+    """What is around the history in every prompt of a run, laid out and hashed once for as long as a worker has it in hand."""
+
+    hashes: tuple[str, ...]
+    messages: tuple[Message, ...]
+    tools: tuple[ToolShown, ...]
+    listed: str | None
+    bodies: Mapping[str, bytes]
+
+    @classmethod
+    def of(cls, blocks: Sequence[Block], tools: Sequence[ToolShown]) -> "Frame":
+        shown = Shown.of(tools)
+        kept = blocks if shown.block is None else [*blocks, shown.block]
+        return cls(
+            tuple(block.hash for block in blocks),
+            tuple(Message("system", block.text) for block in blocks),
+            shown.tools,
+            None if shown.block is None else shown.block.hash,
+            {block.hash: block.text.encode() for block in kept},
+        )
 
 
 class Shown(NamedTuple):

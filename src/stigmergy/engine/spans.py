@@ -6,7 +6,7 @@ comparison.
 """
 
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from stigmergy.agents.model import Definition, JsonObject, ToolSpec
 from stigmergy.agents.models.port import Reply
@@ -17,49 +17,65 @@ from stigmergy.telemetry import Telemetry
 _SETTINGS = ("temperature", "top_p", "max_tokens", "seed")
 
 
+class _Off:
+    """A span of which nobody is told."""
+
+    def __enter__(self) -> JsonObject:
+        return {}
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+_OFF = _Off()
+
+
 class Spans:
     def __init__(self, telemetry: Telemetry | None) -> None:
         self._telemetry = telemetry
 
-    @contextmanager
-    def run(self, run: Run) -> Generator[JsonObject]:
-        if self._telemetry is None:
-            yield {}
-            return
-        with self._telemetry.timed("invoke_agent", run.agent) as span:
-            span |= _about(run, "invoke_agent")
-            span["gen_ai.agent.id"] = run.entity_id
-            span["gen_ai.agent.version"] = str(run.agent_version)
-            span["stigmergy.tenant"] = run.tenant
-            if run.parent_run_id is not None:
-                span["stigmergy.parent_run.id"] = run.parent_run_id
-            yield span
+    def run(self, run: Run) -> AbstractContextManager[JsonObject]:
+        return _OFF if self._telemetry is None else _run(self._telemetry, run)
 
-    @contextmanager
-    def chat(self, run: Run, definition: Definition) -> Generator[JsonObject]:
-        if self._telemetry is None:
-            yield {}
-            return
-        provider, _, model = definition.model.partition(":")
-        with self._telemetry.timed("chat", model or provider, outgoing=True) as span:
-            span |= _about(run, "chat")
-            span["gen_ai.provider.name"] = provider
-            span["gen_ai.request.model"] = model or provider
-            given = {name: definition.settings.get(name) for name in _SETTINGS}
-            span |= {f"gen_ai.request.{name}": value for name, value in given.items() if isinstance(value, int | float)}
-            yield span
+    def chat(self, run: Run, definition: Definition) -> AbstractContextManager[JsonObject]:
+        return _OFF if self._telemetry is None else _chat(self._telemetry, run, definition)
 
-    @contextmanager
-    def tool(self, run: Run, spec: ToolSpec, call_id: str) -> Generator[JsonObject]:
-        if self._telemetry is None:
-            yield {}
-            return
-        with self._telemetry.timed("execute_tool", spec.name) as span:
-            span |= _about(run, "execute_tool")
-            span["gen_ai.tool.name"] = spec.name
-            span["gen_ai.tool.call.id"] = call_id
-            span["gen_ai.tool.type"] = "function" if spec.execution_type == "internal" else "extension"
-            yield span
+    def tool(self, run: Run, spec: ToolSpec, call_id: str) -> AbstractContextManager[JsonObject]:
+        return _OFF if self._telemetry is None else _tool(self._telemetry, run, spec, call_id)
+
+
+@contextmanager
+def _run(telemetry: Telemetry, run: Run) -> Generator[JsonObject]:
+    with telemetry.timed("invoke_agent", run.agent) as span:
+        span |= _about(run, "invoke_agent")
+        span["gen_ai.agent.id"] = run.entity_id
+        span["gen_ai.agent.version"] = str(run.agent_version)
+        span["stigmergy.tenant"] = run.tenant
+        if run.parent_run_id is not None:
+            span["stigmergy.parent_run.id"] = run.parent_run_id
+        yield span
+
+
+@contextmanager
+def _chat(telemetry: Telemetry, run: Run, definition: Definition) -> Generator[JsonObject]:
+    provider, _, model = definition.model.partition(":")
+    with telemetry.timed("chat", model or provider, outgoing=True) as span:
+        span |= _about(run, "chat")
+        span["gen_ai.provider.name"] = provider
+        span["gen_ai.request.model"] = model or provider
+        given = {name: definition.settings.get(name) for name in _SETTINGS}
+        span |= {f"gen_ai.request.{name}": value for name, value in given.items() if isinstance(value, int | float)}
+        yield span
+
+
+@contextmanager
+def _tool(telemetry: Telemetry, run: Run, spec: ToolSpec, call_id: str) -> Generator[JsonObject]:
+    with telemetry.timed("execute_tool", spec.name) as span:
+        span |= _about(run, "execute_tool")
+        span["gen_ai.tool.name"] = spec.name
+        span["gen_ai.tool.call.id"] = call_id
+        span["gen_ai.tool.type"] = "function" if spec.execution_type == "internal" else "extension"
+        yield span
 
 
 def _about(run: Run, operation: str) -> JsonObject:

@@ -21,7 +21,7 @@ from stigmergy.engine.live import Live, signature
 from stigmergy.engine.notes import notes_for, over_limit
 from stigmergy.engine.performing import Performer, recorded
 from stigmergy.engine.preparing import prepare
-from stigmergy.engine.prompt import Prompt, Shown, compose
+from stigmergy.engine.prompt import Frame, Prompt, compose
 from stigmergy.engine.runtime import Runtime
 from stigmergy.engine.spans import ended_as, told_of
 from stigmergy.engine.streaming import Stream, withdraw_all
@@ -102,8 +102,7 @@ class Driver:
         ready = await prepare(self._runtime, loaded, self._worker, self._claim, self._scope)
         self._live = Live(msgspec.structs.replace(loaded, run=ready.run), ready.bodies)
         self._box = ready.box
-        self._blocks = ready.blocks
-        self._shown = Shown.of(ready.box.shown())
+        self._frame = Frame.of(ready.blocks, ready.box.shown())
         self._model = ready.model
         self._hooks = self._runtime.code.hooks_of(loaded.run.agent)
         self._performer = Performer(self._runtime, self._live, self._box, self._write, self._mine, ready.assembly)
@@ -210,12 +209,16 @@ class Driver:
             return await self._fail(f"{failure.code}: {failure}", did=did)
         except AskFirst as question:
             return await self._ask_first(str(question), did)
-        repeated = live.repeated
-        if again := next((each.name for each in reply.tool_calls if signature(each.name, each.arguments) in repeated), None):
+        if live.repeated and (again := self._called_again(reply)) is not None:
             stream.withdraw()
             return await self._fail(f"loop: it called {again} with the same arguments again, after it was warned", did=did)
         duration = round((runtime.clock.monotonic() - began) * 1000)
         return await self._record(self._step(prompt, reply, stream, did, duration, pause), stream)
+
+    def _called_again(self, reply: Reply) -> str | None:
+        """The tool that the model calls just as it was told not to do again."""
+        repeated = self._live.repeated
+        return next((each.name for each in reply.tool_calls if signature(each.name, each.arguments) in repeated), None)
 
     async def _looked_at(self, reply: Reply, did: list[Did]) -> tuple[Reply, Waiting | None]:
         """The reply after the hooks that look at it, and the question about it, if one wants a person to be asked."""
@@ -236,8 +239,7 @@ class Driver:
     async def _prompt(self, did: list[Did]) -> Prompt:
         live = self._live
         notes = notes_for(live.run, live.definition, live.repeated, self._runtime.clock.now())
-        settings = live.definition.settings
-        prompt = compose(live.definition.model, live.transcript, live.pos, self._blocks, self._shown, settings, notes)
+        prompt = compose(live.definition.model, live.transcript, live.pos, self._frame, live.definition.settings, notes)
         hooks = self._hooks.before_model
         if not hooks:
             return prompt

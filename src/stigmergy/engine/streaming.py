@@ -5,6 +5,7 @@ thinking sends the text so far. What was streamed by a step that came to nothing
 """
 
 import asyncio
+from functools import cached_property
 
 import msgspec
 
@@ -22,7 +23,6 @@ class Stream:
     """One answer on its way."""
 
     def __init__(self, bus: Bus, tenant: str, run_id: str) -> None:
-        self.id = new_id()
         self._bus = bus
         self._tenant = tenant
         self._run_id = run_id
@@ -32,6 +32,10 @@ class Stream:
         self._timer: asyncio.TimerHandle | None = None
         self._listener: Listener | None = None
         self._answering: asyncio.Task[None] | None = None
+
+    @cached_property
+    def id(self) -> str:
+        return new_id()
 
     @property
     def was_used(self) -> bool:

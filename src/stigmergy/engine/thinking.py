@@ -4,7 +4,6 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
-from itertools import chain
 
 import msgspec
 
@@ -56,11 +55,14 @@ def checked(reply: object, model: str) -> Reply:
     """What a model gave, if it is a reply. One of a program's own may give anything."""
     if not isinstance(reply, Reply):
         raise ModelFailed(f"{model} gave a {type(reply).__name__}, which is no reply")
-    texts = [reply.text, *chain.from_iterable((asked.name, asked.arguments) for asked in reply.tool_calls)]
-    if not all(isinstance(text, str) for text in texts):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ModelFailed(f"{model} gave a reply whose text, or a name or the arguments in it, are no text")
-    if all(map(is_sound, texts)) and all(is_sound(thought.text) for thought in reply.thinking):
-        return reply
+    texts = [reply.text, *(thought.text for thought in reply.thinking)]
+    for asked in reply.tool_calls:
+        texts += (asked.name, asked.arguments)
+    try:
+        if is_sound("".join(texts)):
+            return reply
+    except TypeError:
+        raise ModelFailed(f"{model} gave a reply whose text, thoughts, or a name or the arguments in it, are no text") from None
     return msgspec.structs.replace(
         reply,
         text=sound(reply.text),

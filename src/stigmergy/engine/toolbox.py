@@ -43,6 +43,7 @@ class Toolbox:
             # of two with one name the first holds: no server from outside can put itself before what the engine or the agent has
             self.specs.setdefault(spec.name, spec)
         self.functions = {name: functions.get(spec.shape) for name, spec in self.specs.items()}
+        self._validators: dict[str, jsonschema_rs.Validator] = {}  # a schema is long to look up by itself
 
     def shown(self) -> list[ToolShown]:
         return [ToolShown(spec.name, spec.description, spec.parameters) for spec in self.specs.values()]
@@ -53,7 +54,17 @@ class Toolbox:
         if spec is None:
             known = ", ".join(self.specs) or "none"
             raise Invalid(f"there is no tool {asked.name!r} for you; you have: {known}", code="unknown_tool")
-        return spec, check_arguments(spec, parse_arguments(asked.arguments))
+        return spec, self.check_arguments(spec, parse_arguments(asked.arguments))
+
+    def check_arguments(self, spec: ToolSpec, args: Any) -> JsonObject:
+        """Arguments that fit the schema of one of these tools."""
+        validator = self._validators.get(spec.name)
+        if validator is None:
+            validator = self._validators[spec.name] = _validator(spec.parameters)
+        _check(validator, args, "arguments")
+        if not isinstance(args, dict):
+            raise Invalid("the arguments of a tool are an object", code="invalid_arguments")
+        return cast(JsonObject, args)
 
 
 def parse_arguments(text: str) -> Any:
@@ -74,23 +85,22 @@ def clipped_arguments(text: str) -> str:
 
 def check_value(schema: JsonObject, value: Any, where: str) -> Any:
     """A value that fits a schema. `Invalid` with the place of the fault."""
-    fault = next(iter(_validator(msgspec.json.encode(schema).decode()).iter_errors(value)), None)
-    if fault is not None:
-        place = ".".join(str(part) for part in fault.instance_path)
-        raise Invalid(f"{place or where}: {fault.message}", code=f"invalid_{where}")
+    _check(_validator(schema), value, where)
     return value
 
 
-def check_arguments(spec: ToolSpec, args: Any) -> JsonObject:
-    """Arguments that fit the tool's schema."""
-    check_value(spec.parameters, args, "arguments")
-    if not isinstance(args, dict):
-        raise Invalid("the arguments of a tool are an object", code="invalid_arguments")
-    return cast(JsonObject, args)
+def _check(validator: jsonschema_rs.Validator, value: Any, where: str) -> None:
+    for fault in validator.iter_errors(value):
+        place = ".".join(str(part) for part in fault.instance_path)
+        raise Invalid(f"{place or where}: {fault.message}", code=f"invalid_{where}")
+
+
+def _validator(schema: JsonObject) -> jsonschema_rs.Validator:
+    return _validator_of(msgspec.json.encode(schema))
 
 
 @lru_cache(1_000)
-def _validator(schema: str) -> jsonschema_rs.Validator:
+def _validator_of(schema: bytes) -> jsonschema_rs.Validator:
     return schema_validator(msgspec.json.decode(schema), "schema")
 
 
