@@ -7,7 +7,7 @@ called, operators alone.
 from typing import Annotated, Any
 
 import msgspec
-from litestar import Controller, Response, delete, get, put
+from litestar import Controller, delete, get, put
 from litestar.params import JSONBody, PathParameter, QueryParameter
 
 from stigmergy.access.model import Claims
@@ -16,6 +16,7 @@ from stigmergy.agents.model import AgentRecord, Execution, JsonObject, ToolSpec,
 from stigmergy.api import wire
 from stigmergy.api.auth import claims_of
 from stigmergy.api.requests import AnyRequest, Cursor, IfMatch, operators_only, read, write
+from stigmergy.api.responses import JsonResponse
 from stigmergy.engine.defining import delete_agent, put_agent, read_definition, tools_of, versions_of
 from stigmergy.kernel.transaction import SHARED
 
@@ -88,20 +89,20 @@ class AgentRoutes(Controller):
         return AgentPage([agent_out(each, claims) for each in found], found[-1].name if len(found) == limit else None)
 
     @get("/{name:str}", summary="One agent", operation_id="get_agent")
-    async def one(self, request: AnyRequest, name: Name) -> Response[AgentOut]:
+    async def one(self, request: AnyRequest, name: Name) -> JsonResponse[AgentOut]:
         record: AgentRecord = await read(request, store.named, name)
-        return Response(agent_out(record, claims_of(request)), headers={"ETag": wire.etag(record.version)})
+        return JsonResponse(agent_out(record, claims_of(request)), headers={"ETag": wire.etag(record.version)})
 
     @put("/{name:str}", summary="Define an agent", operation_id="put_agent", guards=[operators_only])
     async def put(
         self, request: AnyRequest, name: Name, data: JSONBody[JsonObject], if_match: IfMatch = None
-    ) -> Response[PutOut]:
+    ) -> JsonResponse[PutOut]:
         definition, notices = read_definition(data, name)
         record: AgentRecord = await write(
             request, put_agent, definition, grant="operate", if_match=wire.expected(if_match), as_operator=True
         )
         out = PutOut(agent_out(record, claims_of(request)), notices)
-        return Response(out, headers={"ETag": wire.etag(record.version)})
+        return JsonResponse(out, headers={"ETag": wire.etag(record.version)})
 
     @delete("/{name:str}", summary="Take an agent away", operation_id="delete_agent", guards=[operators_only])
     async def remove(self, request: AnyRequest, name: Name, if_match: IfMatch = None) -> None:

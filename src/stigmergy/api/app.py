@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from litestar import Litestar, Request, Response
+from litestar import Litestar, Request
 from litestar.config.cors import CORSConfig
 from litestar.datastructures import State
 from litestar.middleware import DefineMiddleware
@@ -14,6 +14,7 @@ from stigmergy.api.feeds import Feeds
 from stigmergy.api.input import JsonRequest, refuse_nul
 from stigmergy.api.observed import Observe, metrics
 from stigmergy.api.problems import HANDLERS
+from stigmergy.api.responses import JsonResponse
 from stigmergy.api.system import ROUTES, docs, openapi
 from stigmergy.breadcrumbs.embeddings import open_embedder
 from stigmergy.breadcrumbs.search import Searcher
@@ -44,6 +45,7 @@ def create_app(
             }
         ),
         request_class=JsonRequest,
+        response_class=JsonResponse,
         before_request=_first,
         exception_handlers=HANDLERS,
         cors_config=_cors(settings.origins) if settings.origins else None,
@@ -53,7 +55,7 @@ def create_app(
     )
 
 
-async def _first(request: Request[Any, Any, Any]) -> Response[None] | None:
+async def _first(request: Request[Any, Any, Any]) -> JsonResponse[None] | None:
     """Before any route: refuse what none takes; and answer OPTIONS, of which Litestar says only one route's methods.
 
     It is a coroutine because Litestar gives a plain function a thread of the loop's own pool, for every request: a hop that
@@ -63,7 +65,7 @@ async def _first(request: Request[Any, Any, Any]) -> Response[None] | None:
         return None
     template = request.scope["path_template"]
     methods = {str(method) for route in request.app.routes if route.path_format == template for method in route.methods}
-    return Response(None, status_code=204, headers={"Allow": ", ".join(sorted(methods))})
+    return JsonResponse(None, status_code=204, headers={"Allow": ", ".join(sorted(methods))})
 
 
 def _cors(origins: tuple[str, ...]) -> CORSConfig:

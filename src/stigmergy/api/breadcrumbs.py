@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, NamedTuple
 
-from litestar import Controller, Response, delete, get, patch, post, put
+from litestar import Controller, delete, get, patch, post, put
 from litestar.params import JSONBody, PathParameter, QueryParameter
 
 from stigmergy.access.model import Claims, Forbidden
@@ -10,6 +10,7 @@ from stigmergy.api import wire
 from stigmergy.api.auth import claims_of, reader_of
 from stigmergy.api.input import json_object
 from stigmergy.api.requests import AnyRequest, Cursor, IdempotencyKey, IfMatch, IfNoneMatch, once, read, write
+from stigmergy.api.responses import JsonResponse
 from stigmergy.breadcrumbs import commands, queries
 from stigmergy.breadcrumbs.audience import Reader
 from stigmergy.breadcrumbs.model import Breadcrumb, Schema
@@ -23,7 +24,7 @@ View = Annotated[
 ]
 Id = Annotated[str, PathParameter(description="Its id.")]
 Name = Annotated[str, PathParameter(description="A schema name.")]
-Answer = Response[wire.BreadcrumbOut]
+Shown = JsonResponse[wire.BreadcrumbOut]
 
 
 class Tagged(NamedTuple):
@@ -33,8 +34,8 @@ class Tagged(NamedTuple):
     etag: str
 
 
-def answer(shown: Tagged, status: int = 200) -> Answer:
-    return Response(wire.breadcrumb_out(shown.view), status_code=status, headers={"ETag": shown.etag})
+def answer(shown: Tagged, status: int = 200) -> Shown:
+    return JsonResponse(wire.breadcrumb_out(shown.view), status_code=status, headers={"ETag": shown.etag})
 
 
 class BreadcrumbRoutes(Controller):
@@ -42,7 +43,7 @@ class BreadcrumbRoutes(Controller):
     tags = ("breadcrumbs",)
 
     @post(summary="Write a breadcrumb", operation_id="create_breadcrumb")
-    async def create(self, request: AnyRequest, data: JSONBody[wire.DraftIn], key: IdempotencyKey = None) -> Answer:
+    async def create(self, request: AnyRequest, data: JSONBody[wire.DraftIn], key: IdempotencyKey = None) -> Shown:
         body = await request.body() if key is not None else b""
         return answer(await write(request, _create, data, key, body), 201)
 
@@ -77,15 +78,17 @@ class BreadcrumbRoutes(Controller):
         return wire.BreadcrumbPage([wire.breadcrumb_out(each) for each in views], None if page.next is None else str(page.next))
 
     @get("/{id:str}", summary="One breadcrumb as a model sees it", operation_id="get_breadcrumb")
-    async def one(self, request: AnyRequest, id: Id, if_none_match: IfNoneMatch = None) -> Response[wire.BreadcrumbOut | None]:
+    async def one(
+        self, request: AnyRequest, id: Id, if_none_match: IfNoneMatch = None
+    ) -> JsonResponse[wire.BreadcrumbOut | None]:
         shown: Tagged = await read(request, _get, reader_of(claims_of(request)), id)
         if wire.is_among(shown.etag, if_none_match):
-            return Response(None, status_code=304, headers={"ETag": shown.etag})
-        whole: Response[Any] = answer(shown)
+            return JsonResponse(None, status_code=304, headers={"ETag": shown.etag})
+        whole: JsonResponse[Any] = answer(shown)
         return whole
 
     @get("/{id:str}/full", summary="One breadcrumb as it was written", operation_id="get_breadcrumb_full")
-    async def full(self, request: AnyRequest, id: Id) -> Answer:
+    async def full(self, request: AnyRequest, id: Id) -> Shown:
         return answer(await read(request, _get_full, claims_of(request), id))
 
     @get("/{id:str}/history", summary="Its versions, newest first", operation_id="get_breadcrumb_history")
@@ -97,21 +100,21 @@ class BreadcrumbRoutes(Controller):
     @get("/{id:str}/versions/{version:int}", summary="One of its versions", operation_id="get_breadcrumb_version")
     async def version(
         self, request: AnyRequest, id: Id, version: Annotated[int, PathParameter(ge=1, le=10**15, description="Its number.")]
-    ) -> Answer:
+    ) -> Shown:
         return answer(await read(request, _version, reader_of(claims_of(request)), id, version))
 
     @patch("/{id:str}", summary="Change a breadcrumb", operation_id="patch_breadcrumb")
-    async def change(self, request: AnyRequest, id: Id, data: JSONBody[wire.PatchIn], if_match: IfMatch = None) -> Answer:
+    async def change(self, request: AnyRequest, id: Id, data: JSONBody[wire.PatchIn], if_match: IfMatch = None) -> Shown:
         reader = reader_of(claims_of(request))
         return answer(await write(request, _patch, reader, id, data, wire.expected(if_match)))
 
     @put("/{id:str}", summary="Replace a breadcrumb, or bring a deleted one back", operation_id="replace_breadcrumb")
-    async def replace(self, request: AnyRequest, id: Id, data: JSONBody[wire.DraftIn], if_match: IfMatch = None) -> Answer:
+    async def replace(self, request: AnyRequest, id: Id, data: JSONBody[wire.DraftIn], if_match: IfMatch = None) -> Shown:
         reader = reader_of(claims_of(request))
         return answer(await write(request, _replace, reader, id, data, wire.expected(if_match)))
 
     @post("/{id:str}/tags", status_code=200, summary="Add and remove tags", operation_id="retag_breadcrumb")
-    async def retag(self, request: AnyRequest, id: Id, data: JSONBody[wire.TagsIn]) -> Answer:
+    async def retag(self, request: AnyRequest, id: Id, data: JSONBody[wire.TagsIn]) -> Shown:
         return answer(await write(request, _retag, reader_of(claims_of(request)), id, data))
 
     @delete("/{id:str}", summary="Take a breadcrumb away; its history stays", operation_id="delete_breadcrumb")

@@ -4,6 +4,7 @@ Of a key that is given twice the last one counts. Refused are NUL in a text, nes
 lone surrogates, bytes that are not UTF-8, and anything after the document.
 """
 
+import math
 import re
 from functools import lru_cache
 from typing import Any
@@ -11,7 +12,9 @@ from typing import Any
 import msgspec
 from litestar import Request
 from litestar.datastructures import State
-from litestar.exceptions import HTTPException
+from litestar.exceptions import HTTPException, InternalServerException
+from litestar.exceptions.http_exceptions import RequestEntityTooLarge
+from litestar.types import Empty
 
 from stigmergy.breadcrumbs.model import JsonObject
 from stigmergy.errors import Invalid
@@ -29,11 +32,35 @@ class JsonRequest(Request[Any, Any, State]):
     """A request whose body is JSON and nothing else."""
 
     async def json(self) -> Any:
-        kind, _ = self.content_type
+        kind = self.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind and kind != "application/json" and not kind.endswith("+json"):
             raise HTTPException(f"a body is application/json here, not {kind[:100]}", status_code=415)
         field = self.route_handler.parsed_data_field
         return decoded(await self.body(), Any if field is None else field.annotation, "body")
+
+    async def body(self) -> bytes:
+        """All of it. Mostly it came in one piece with the head, and then it is that piece."""
+        if self._body is Empty:
+            self._body = self._connection_state.body = await self._received()
+        return self._body
+
+    async def _received(self) -> bytes:
+        """What comes, as long as it is not more than the server takes. What says that it is more is not even begun with."""
+        most = self.route_handler.resolve_request_max_body_size() or math.inf
+        if (self.content_length or 0) > most:
+            raise RequestEntityTooLarge()
+        parts: list[bytes] = []
+        size = 0
+        while True:
+            message: Any = await self.receive()
+            if message["type"] == "http.disconnect":
+                raise InternalServerException("client disconnected prematurely")
+            parts.append(message["body"])
+            size += len(message["body"])
+            if size > most:
+                raise RequestEntityTooLarge()
+            if not message.get("more_body"):
+                return b"".join(parts)
 
 
 def decoded(text: bytes, kind: Any, where: str) -> Any:

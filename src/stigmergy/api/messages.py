@@ -2,13 +2,14 @@
 
 from typing import Annotated, Any
 
-from litestar import Controller, Response, delete, get, patch, post
+from litestar import Controller, delete, get, patch, post
 from litestar.params import JSONBody, PathParameter, QueryParameter
 
 from stigmergy.api import wire
 from stigmergy.api.auth import claims_of
 from stigmergy.api.events import position
 from stigmergy.api.requests import AnyRequest, Cursor, IdempotencyKey, IfMatch, once, read, write
+from stigmergy.api.responses import JsonResponse
 from stigmergy.api.space_shapes import (
     EditIn,
     MemberOut,
@@ -29,8 +30,8 @@ Id = Annotated[str, PathParameter(description="A message's id.")]
 After = Annotated[str | None, QueryParameter(description="Only what was said after the message with this `seq`, in order.")]
 
 
-def answer(message: queries.Message, status: int = 200) -> Response[MessageOut]:
-    return Response(message_out(message), status_code=status, headers={"ETag": wire.etag(message.version)})
+def answer(message: queries.Message, status: int = 200) -> JsonResponse[MessageOut]:
+    return JsonResponse(message_out(message), status_code=status, headers={"ETag": wire.etag(message.version)})
 
 
 class MessageRoutes(Controller):
@@ -40,7 +41,7 @@ class MessageRoutes(Controller):
     @post(summary="Say something", operation_id="post_message")
     async def say(
         self, request: AnyRequest, id: SpaceId, data: JSONBody[MessageIn], key: IdempotencyKey = None
-    ) -> Response[MessageOut]:
+    ) -> JsonResponse[MessageOut]:
         body = await request.body() if key is not None else b""
         return answer(await write(request, _post, claims_of(request).entity, id, data, key, body), 201)
 
@@ -57,7 +58,7 @@ class MessageRoutes(Controller):
         return MessagePage([message_out(shown(message)) for message in found], str(found[-1].pos) if older else None)
 
     @get("/{message_id:str}", summary="One message", operation_id="get_message")
-    async def one(self, request: AnyRequest, id: SpaceId, message_id: Id) -> Response[MessageOut]:
+    async def one(self, request: AnyRequest, id: SpaceId, message_id: Id) -> JsonResponse[MessageOut]:
         return answer(shown(await read(request, queries.message, claims_of(request).entity, id, message_id)))
 
     @get("/{message_id:str}/history", summary="Its versions, newest first", operation_id="get_message_history")
@@ -73,12 +74,12 @@ class MessageRoutes(Controller):
     @patch("/{message_id:str}", summary="Say it differently; its author's to do", operation_id="edit_message")
     async def edit(
         self, request: AnyRequest, id: SpaceId, message_id: Id, data: JSONBody[EditIn], if_match: IfMatch = None
-    ) -> Response[MessageOut]:
+    ) -> JsonResponse[MessageOut]:
         me, version = claims_of(request).entity, wire.expected(if_match)
         return answer(shown(await write(request, commands.edit, me, id, message_id, data.content, if_match=version)))
 
     @delete("/{message_id:str}", status_code=200, summary="Take it back; its author's to do", operation_id="delete_message")
-    async def unsay(self, request: AnyRequest, id: SpaceId, message_id: Id, if_match: IfMatch = None) -> Response[MessageOut]:
+    async def unsay(self, request: AnyRequest, id: SpaceId, message_id: Id, if_match: IfMatch = None) -> JsonResponse[MessageOut]:
         me, version = claims_of(request).entity, wire.expected(if_match)
         return answer(shown(await write(request, commands.delete, me, id, message_id, if_match=version)))
 

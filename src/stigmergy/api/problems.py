@@ -6,9 +6,10 @@ from http import HTTPStatus
 from typing import Any, cast
 
 import msgspec
-from litestar import Request, Response
+from litestar import Request
 from litestar.exceptions import HTTPException, ValidationException
 
+from stigmergy.api.responses import JsonResponse
 from stigmergy.errors import Invalid, StigmergyError
 
 log = logging.getLogger(__name__)
@@ -49,18 +50,18 @@ _PHRASES = {status.phrase for status in HTTPStatus}
 
 def _answer(
     status: int, code: str, detail: str, where: str | None = None, headers: Mapping[str, str] | None = None
-) -> Response[Problem]:
+) -> JsonResponse[Problem]:
     body = Problem(f"urn:stigmergy:{code}", code.replace("_", " "), status, detail, code, where)
-    return Response(body, status_code=status, media_type=MEDIA_TYPE, headers=dict(headers or {}))
+    return JsonResponse(body, status_code=status, media_type=MEDIA_TYPE, headers=dict(headers or {}))
 
 
-def of_ours(_: AnyRequest, error: StigmergyError) -> Response[Problem]:
+def of_ours(_: AnyRequest, error: StigmergyError) -> JsonResponse[Problem]:
     headers = {"WWW-Authenticate": "Bearer"} if error.status == HTTPStatus.UNAUTHORIZED else {}
     detail, where = (error.message, error.where) if isinstance(error, Invalid) else (str(error), None)
     return _answer(error.status, error.code, detail, where, headers)
 
 
-def of_validation(_: AnyRequest, error: ValidationException) -> Response[Problem]:
+def of_validation(_: AnyRequest, error: ValidationException) -> JsonResponse[Problem]:
     """What Litestar and msgspec refuse: a parameter or a header that is not what the route says."""
     faults = cast(list[dict[str, str]], error.extra or [{}])
     where = faults[0].get("key")
@@ -69,7 +70,7 @@ def of_validation(_: AnyRequest, error: ValidationException) -> Response[Problem
     return _answer(422, "invalid", faults[0].get("message") or "a parameter is missing", where)
 
 
-def of_http(_: AnyRequest, error: HTTPException) -> Response[Problem]:
+def of_http(_: AnyRequest, error: HTTPException) -> JsonResponse[Problem]:
     status = error.status_code
     code = CODES.get(status, f"http_{status}")
     headers = dict(error.headers or {})
@@ -79,7 +80,7 @@ def of_http(_: AnyRequest, error: HTTPException) -> Response[Problem]:
     return _answer(status, code, said, headers=headers)
 
 
-def of_anything(request: AnyRequest, error: Exception) -> Response[Problem]:
+def of_anything(request: AnyRequest, error: Exception) -> JsonResponse[Problem]:
     log.error("%s %s failed", request.method, request.url.path, exc_info=error)
     return _answer(500, "internal", "this is a defect of the server; its log says more")
 

@@ -2,11 +2,12 @@
 
 from typing import Annotated, Any
 
-from litestar import Controller, Response, delete, get, post
+from litestar import Controller, delete, get, post
 from litestar.params import JSONBody, PathParameter
 
 from stigmergy.api.auth import cause_of
 from stigmergy.api.requests import AnyRequest, IdempotencyKey, database_of, operators_only, read, write
+from stigmergy.api.responses import JsonResponse
 from stigmergy.api.space_shapes import KeyIn, KeyOut, KeysOut, NewKeyOut, TriggerAgentIn, out
 from stigmergy.kernel.transaction import Scope
 from stigmergy.spaces import service
@@ -49,13 +50,13 @@ async def trigger_agent(
     name: Name,
     data: JSONBody[TriggerAgentIn],
     key: IdempotencyKey = None,
-) -> Response[Started]:
+) -> JsonResponse[Started]:
     presented = service.parse_key(request.headers.get("authorization", "").removeprefix("Bearer ").strip())
     scope = Scope(presented.tenant, f"service:{presented.id}", *cause_of(request))
     run = await database_of(request).write(
         service.trigger, name, presented, data.instruction, metadata=data.metadata, idempotency_key=key, scope=scope
     )
-    return Response(started(run), status_code=202)
+    return JsonResponse(started(run), status_code=202)
 
 
 # ---- for the description of the API ----

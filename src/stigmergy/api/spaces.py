@@ -3,13 +3,14 @@
 from typing import Annotated, Any
 
 import msgspec
-from litestar import Controller, Response, delete, get, patch, post, put
+from litestar import Controller, delete, get, patch, post, put
 from litestar.params import JSONBody, PathParameter
 from msgspec import UNSET
 
 from stigmergy.api import wire
 from stigmergy.api.auth import claims_of
 from stigmergy.api.requests import AnyRequest, Cursor, IdempotencyKey, IfMatch, once, read, write
+from stigmergy.api.responses import JsonResponse
 from stigmergy.api.space_shapes import (
     MemberOut,
     MembersOut,
@@ -31,8 +32,8 @@ Id = Annotated[str, PathParameter(description="A space's id.")]
 EntityId = Annotated[str, PathParameter(description="An entity's id, such as `mia` or `agent:researcher`.")]
 
 
-def answer(space: Space, status: int = 200) -> Response[SpaceOut]:
-    return Response(out(SpaceOut, space), status_code=status, headers={"ETag": wire.etag(space.version)})
+def answer(space: Space, status: int = 200) -> JsonResponse[SpaceOut]:
+    return JsonResponse(out(SpaceOut, space), status_code=status, headers={"ETag": wire.etag(space.version)})
 
 
 class SpaceRoutes(Controller):
@@ -45,18 +46,18 @@ class SpaceRoutes(Controller):
         return SpacePage([out(SpaceOut, space) for space in found], found[-1].id if len(found) == limit else None)
 
     @post(summary="Make a space", operation_id="create_space")
-    async def create(self, request: AnyRequest, data: JSONBody[SpaceIn], key: IdempotencyKey = None) -> Response[SpaceOut]:
+    async def create(self, request: AnyRequest, data: JSONBody[SpaceIn], key: IdempotencyKey = None) -> JsonResponse[SpaceOut]:
         body = await request.body() if key is not None else b""
         return answer(await write(request, _create, _me(request), data, key, body), 201)
 
     @get("/{id:str}", summary="One space", operation_id="get_space")
-    async def one(self, request: AnyRequest, id: Id) -> Response[SpaceOut]:
+    async def one(self, request: AnyRequest, id: Id) -> JsonResponse[SpaceOut]:
         return answer(await read(request, queries.space, _me(request), id))
 
     @patch("/{id:str}", summary="Change its name, what it is about or its metadata", operation_id="patch_space")
     async def change(
         self, request: AnyRequest, id: Id, data: JSONBody[SpaceChangeIn], if_match: IfMatch = None
-    ) -> Response[SpaceOut]:
+    ) -> JsonResponse[SpaceOut]:
         fields = {name: value for name, value in msgspec.structs.asdict(data).items() if value is not UNSET}
         changed = await write(request, commands.change_space, _me(request), id, fields, if_match=wire.expected(if_match))
         return answer(changed)

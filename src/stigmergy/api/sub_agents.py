@@ -3,12 +3,13 @@
 from typing import Annotated, Any, Literal
 
 import msgspec
-from litestar import Controller, Response, get, patch, post
+from litestar import Controller, get, patch, post
 from litestar.params import JSONBody, PathParameter, QueryParameter
 from msgspec import Meta
 
 from stigmergy.api import wire
 from stigmergy.api.requests import AnyRequest, Cursor, IdempotencyKey, IfMatch, once, operators_only, read, write
+from stigmergy.api.responses import JsonResponse
 from stigmergy.api.tasks import Milliseconds, NewId
 from stigmergy.engine.outside import run_outside
 from stigmergy.errors import NotFound
@@ -183,7 +184,9 @@ class SubAgentRoutes(Controller):
     guards = (operators_only,)
 
     @post(summary="Take up a task that is executed outside", operation_id="create_sub_agent")
-    async def create(self, request: AnyRequest, data: JSONBody[SubAgentIn], key: IdempotencyKey = None) -> Response[SubAgentOut]:
+    async def create(
+        self, request: AnyRequest, data: JSONBody[SubAgentIn], key: IdempotencyKey = None
+    ) -> JsonResponse[SubAgentOut]:
         wanted = TakeUp(**{name: getattr(data, name) for name in data.__struct_fields__})
         body = await request.body() if key is not None else b""
         taken: Taken = await write(request, _take_up, wanted, key, body)
@@ -203,13 +206,13 @@ class SubAgentRoutes(Controller):
         return SubAgentPage([sub_agent_out(each) for each in page.items], None if page.next is None else str(page.next))
 
     @get("/{id:str}", summary="One run outside", operation_id="get_sub_agent")
-    async def one(self, request: AnyRequest, id: Id) -> Response[SubAgentOut]:
+    async def one(self, request: AnyRequest, id: Id) -> JsonResponse[SubAgentOut]:
         return answer(await read(request, run_outside, id))
 
     @patch("/{id:str}", summary="Move a run outside, and its task with it", operation_id="patch_sub_agent")
     async def change(
         self, request: AnyRequest, id: Id, data: JSONBody[SubAgentPatchIn], if_match: IfMatch = None
-    ) -> Response[SubAgentOut]:
+    ) -> JsonResponse[SubAgentOut]:
         outcome = Outcome(data.status, data.result, data.error)
         return answer(await write(request, external.change_run, id, outcome, if_match=wire.expected(if_match)))
 
@@ -242,7 +245,7 @@ class SubAgentRoutes(Controller):
     @post("/{id:str}/tool-calls", summary="Open a tool call", operation_id="create_sub_agent_tool_call")
     async def add_call(
         self, request: AnyRequest, id: Id, data: JSONBody[ToolCallIn], key: IdempotencyKey = None
-    ) -> Response[ToolCallOut]:
+    ) -> JsonResponse[ToolCallOut]:
         body = await request.body() if key is not None else b""
         return call_answer(await write(request, _add_call, id, new_call(data.id, data.tool_name, data.args), key, body), 201)
 
@@ -251,13 +254,13 @@ class SubAgentRoutes(Controller):
         return ToolCallsOut([call_out(each) for each in await read(request, _calls, id)])
 
     @get("/{id:str}/tool-calls/{call_id:str}", summary="One tool call", operation_id="get_sub_agent_tool_call")
-    async def one_call(self, request: AnyRequest, id: Id, call_id: CallId) -> Response[ToolCallOut]:
+    async def one_call(self, request: AnyRequest, id: Id, call_id: CallId) -> JsonResponse[ToolCallOut]:
         return call_answer(await read(request, _call, id, call_id))
 
     @patch("/{id:str}/tool-calls/{call_id:str}", summary="Begin or settle it", operation_id="patch_sub_agent_tool_call")
     async def change_call(
         self, request: AnyRequest, id: Id, call_id: CallId, data: JSONBody[ToolCallPatchIn], if_match: IfMatch = None
-    ) -> Response[ToolCallOut]:
+    ) -> JsonResponse[ToolCallOut]:
         outcome = Outcome(data.status, data.result, data.error)
         version = wire.expected(if_match)
         changed = await write(request, external.change_call, id, call_id, outcome, duration_ms=data.duration_ms, if_match=version)
@@ -326,8 +329,8 @@ def asked_of(call: ToolCall) -> Asked:
     return Asked(id=call.id, function=Function(call.tool_name, text))
 
 
-def answer(run: Run, status: int = 200) -> Response[SubAgentOut]:
-    return Response(sub_agent_out(run), status_code=status, headers={"ETag": wire.etag(run.version)})
+def answer(run: Run, status: int = 200) -> JsonResponse[SubAgentOut]:
+    return JsonResponse(sub_agent_out(run), status_code=status, headers={"ETag": wire.etag(run.version)})
 
 
 def sub_agent_out(run: Run) -> SubAgentOut:
@@ -368,8 +371,8 @@ def message_out(message: RunMessage, asked: list[Asked]) -> SubAgentMessageOut:
     )
 
 
-def call_answer(call: ToolCall, status: int = 200) -> Response[ToolCallOut]:
-    return Response(call_out(call), status_code=status, headers={"ETag": wire.etag(call.version)})
+def call_answer(call: ToolCall, status: int = 200) -> JsonResponse[ToolCallOut]:
+    return JsonResponse(call_out(call), status_code=status, headers={"ETag": wire.etag(call.version)})
 
 
 def call_out(call: ToolCall) -> ToolCallOut:

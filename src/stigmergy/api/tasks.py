@@ -3,13 +3,14 @@
 from typing import Annotated, Any
 
 import msgspec
-from litestar import Controller, Response, get, patch, post
+from litestar import Controller, get, patch, post
 from litestar.params import JSONBody, PathParameter, QueryParameter
 from msgspec import Meta
 
 from stigmergy.api import wire
 from stigmergy.api.auth import claims_of
 from stigmergy.api.requests import AnyRequest, Cursor, IdempotencyKey, IfMatch, once, operators_only, read, write
+from stigmergy.api.responses import JsonResponse
 from stigmergy.engine.starting import give_task
 from stigmergy.errors import Invalid, NotFound
 from stigmergy.kernel.transaction import Transaction
@@ -86,7 +87,7 @@ class TaskRoutes(Controller):
     tags = ("tasks",)
 
     @post(summary="Give a task", operation_id="create_task", guards=[operators_only])
-    async def create(self, request: AnyRequest, data: JSONBody[TaskIn], key: IdempotencyKey = None) -> Response[TaskOut]:
+    async def create(self, request: AnyRequest, data: JSONBody[TaskIn], key: IdempotencyKey = None) -> JsonResponse[TaskOut]:
         new = new_task(data, claims_of(request).entity)
         body = await request.body() if key is not None else b""
         return answer(await write(request, _give, new, key, body, grant="operate"), 201)
@@ -115,7 +116,7 @@ class TaskRoutes(Controller):
         return TaskPage([task_out(each) for each in page.items], None if page.next is None else str(page.next))
 
     @get("/{id:str}", summary="One task; its owner's or an operator's", operation_id="get_task")
-    async def one(self, request: AnyRequest, id: Id) -> Response[TaskOut]:
+    async def one(self, request: AnyRequest, id: Id) -> JsonResponse[TaskOut]:
         task: Task = await read(request, queries.task, id)
         if _whose(request) not in (None, task.owner_id):
             raise NotFound(f"no task {id}")
@@ -124,7 +125,7 @@ class TaskRoutes(Controller):
     @patch("/{id:str}", summary="Move a task that is executed outside", operation_id="patch_task", guards=[operators_only])
     async def change(
         self, request: AnyRequest, id: Id, data: JSONBody[TaskPatchIn], if_match: IfMatch = None
-    ) -> Response[TaskOut]:
+    ) -> JsonResponse[TaskOut]:
         outcome = Outcome(data.status, data.result, data.error)
         version = wire.expected(if_match)
         return answer(await write(request, external.change_task, id, outcome, if_match=version, grant="operate"))
@@ -160,8 +161,8 @@ def new_task(given: TaskIn, owner_id: str) -> NewTask:
     )
 
 
-def answer(task: Task, status: int = 200) -> Response[TaskOut]:
-    return Response(task_out(task), status_code=status, headers={"ETag": wire.etag(task.version)})
+def answer(task: Task, status: int = 200) -> JsonResponse[TaskOut]:
+    return JsonResponse(task_out(task), status_code=status, headers={"ETag": wire.etag(task.version)})
 
 
 def task_out(task: Task) -> TaskOut:

@@ -3,13 +3,14 @@
 from typing import Annotated, Any
 
 import msgspec
-from litestar import Controller, Response, delete, get, post, put
+from litestar import Controller, delete, get, post, put
 from litestar.params import JSONBody, PathParameter, QueryParameter
 from msgspec import Meta
 
 from stigmergy.api import wire
 from stigmergy.api.auth import claims_of
 from stigmergy.api.requests import AnyRequest, IfMatch, database_of, operators_only, read, write
+from stigmergy.api.responses import JsonResponse
 from stigmergy.errors import AlreadyExists, Invalid
 from stigmergy.kernel.rules import Diagnostic, Rule
 from stigmergy.kernel.transaction import Scope, Transaction
@@ -140,7 +141,7 @@ class TriggerRoutes(Controller):
         return TriggerPage([trigger_out(rule) for rule in rules], rules[-1].id if len(rules) == limit else None)
 
     @post(summary="Add a trigger", operation_id="create_trigger")
-    async def create(self, request: AnyRequest, data: JSONBody[Definition]) -> Response[TriggerOut]:
+    async def create(self, request: AnyRequest, data: JSONBody[Definition]) -> JsonResponse[TriggerOut]:
         rule = parse_definition(data, reading_of(request))
         return answer(await write(request, _create, rule, grant="operate"), 201)
 
@@ -150,11 +151,13 @@ class TriggerRoutes(Controller):
         return TriggersOut([trigger_out(rule) for rule in await write(request, commands.put_triggers, rules, grant="operate")])
 
     @get("/{id:str}", summary="One trigger", operation_id="get_trigger")
-    async def one(self, request: AnyRequest, id: Id) -> Response[TriggerOut]:
+    async def one(self, request: AnyRequest, id: Id) -> JsonResponse[TriggerOut]:
         return answer(await read(request, queries.trigger, id))
 
     @put("/{id:str}", summary="Put a trigger in the place of what is there", operation_id="put_trigger")
-    async def put(self, request: AnyRequest, id: Id, data: JSONBody[TriggerIn], if_match: IfMatch = None) -> Response[TriggerOut]:
+    async def put(
+        self, request: AnyRequest, id: Id, data: JSONBody[TriggerIn], if_match: IfMatch = None
+    ) -> JsonResponse[TriggerOut]:
         rule = parse_definition(msgspec.to_builtins(data) | {"id": id}, reading_of(request))
         return answer(await write(request, commands.put_trigger, rule, grant="operate", if_match=wire.expected(if_match)))
 
@@ -209,8 +212,8 @@ def reading_of(request: AnyRequest) -> Reading:
     return Reading(claims_of(request).entity, settings.webhook_base, reach_of(settings))
 
 
-def answer(rule: Rule, status: int = 200) -> Response[TriggerOut]:
-    return Response(trigger_out(rule), status_code=status, headers={"ETag": wire.etag(rule.version)})
+def answer(rule: Rule, status: int = 200) -> JsonResponse[TriggerOut]:
+    return JsonResponse(trigger_out(rule), status_code=status, headers={"ETag": wire.etag(rule.version)})
 
 
 def trigger_out(rule: Rule) -> TriggerOut:

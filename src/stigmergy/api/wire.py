@@ -2,7 +2,7 @@
 
 import re
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from litestar.params import QueryParameter
@@ -72,10 +72,26 @@ class BreadcrumbOut(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 def breadcrumb_out(view: View) -> BreadcrumbOut:
-    fields: dict[str, Any] = {name: getattr(view, name) for name in BreadcrumbOut.__struct_fields__}
-    for name in ("created_at", "updated_at", "expires_at"):
-        fields[name] = None if fields[name] is None else moment(fields[name])
-    return BreadcrumbOut(**fields)
+    return BreadcrumbOut(
+        id=view.id,
+        owner_id=view.owner_id,
+        schema_name=view.schema_name,
+        title=view.title,
+        context=view.context,
+        audience=view.audience,
+        version=view.version,
+        checksum=view.checksum,
+        created_at=moment(view.created_at),
+        created_by=view.created_by,
+        updated_at=moment(view.updated_at),
+        updated_by=view.updated_by,
+        tags=view.tags,
+        description=view.description,
+        space_id=view.space_id,
+        expires_at=None if view.expires_at is None else moment(view.expires_at),
+        llm_hints=view.llm_hints,
+        hint_errors=view.hint_errors,
+    )
 
 
 class BreadcrumbPage(msgspec.Struct):

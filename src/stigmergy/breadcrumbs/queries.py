@@ -11,7 +11,7 @@ import msgspec
 
 from stigmergy.breadcrumbs.audience import Reader, could_see, sees, with_spaces
 from stigmergy.breadcrumbs.hints import apply_hints, effective, parse_hints
-from stigmergy.breadcrumbs.model import Breadcrumb, JsonObject, Schema
+from stigmergy.breadcrumbs.model import Audience, Breadcrumb, JsonObject, Schema
 from stigmergy.breadcrumbs.store import NEWEST, NEWEST_OF_SCHEMA, NEWEST_WITH_TAG, READ_SCHEMAS, as_given
 from stigmergy.errors import NotFound
 from stigmergy.kernel.history import EVERYTHING, read_history, read_version
@@ -44,7 +44,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     created_by: str
     updated_by: str
     checksum: str
-    audience: str
+    audience: Audience
     tags: list[str] = msgspec.field(default_factory=list[str])
     description: str | None = None
     space_id: str | None = None
