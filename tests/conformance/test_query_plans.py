@@ -22,6 +22,9 @@ _IDS = msgspec.json.encode([str(n) for n in range(64)]).decode()
 SAID: list[tuple[Statement, dict[str, Any], str]] = [
     (runs.REPLIES_OF_PARTY, {"party": "mia", "space_id": "s"}, "waits_party (tenant=? AND party=? AND space_id=?)"),
     (runs.CHILD_OF_PARTY, {"party": "r"}, "waits_party (tenant=? AND party=?)"),
+    (runs.ACTIVE, {"agent": "ada", "run_id": "r"}, "run_heads_active (tenant=? AND agent=?)"),
+    (runs.LOCK_ACTIVE, {"agent": "ada", "run_id": "r"}, "run_heads_active (tenant=? AND agent=?)"),
+    (runs.PARKED, {"agent": "ada"}, "run_heads_parked (tenant=? AND agent=?)"),
     (following.WAITING_FOR, {"entity_id": "mia", "space_id": "s"}, "waits_inbox (tenant=? AND for_entity=?)"),
     (following.AT_WORK, {"space_id": "s"}, "runs_agent (tenant=? AND agent=? AND status=?)"),
     (clients.OPEN_FOR, {"entity_id": "mia", "limit": 50}, "waits_inbox (tenant=? AND for_entity=? AND kind=?)"),

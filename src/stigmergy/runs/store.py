@@ -27,19 +27,21 @@ MARK = Statement(
 )
 ACTIVE = Statement(
     "run_heads.active",
-    "SELECT count(*) FROM run_heads WHERE tenant = :tenant AND agent = :agent AND active AND run_id <> :run_id",
+    "SELECT count(*) FROM run_heads {by:run_heads_active}"
+    " WHERE tenant = :tenant AND agent = :agent AND active AND run_id <> :run_id",
 )
 # Who is about to wait for room waits first for those who make some at this moment.
 LOCK_ACTIVE = Statement(
     "run_heads.lock_active",
-    """SELECT run_id FROM run_heads WHERE tenant = :tenant AND agent = :agent AND active AND run_id <> :run_id
-       ORDER BY run_id {for_update}""",
+    """SELECT run_id FROM run_heads {by:run_heads_active}
+       WHERE tenant = :tenant AND agent = :agent AND active AND run_id <> :run_id ORDER BY run_id {for_update}""",
 )
 # Those who began at once must see each other.
 LOCK_AGENT = Statement("agents.lock", "SELECT name FROM agents WHERE tenant IN (:tenant, '*') AND name = :agent {for_update}")
 PARKED = Statement(
     "run_heads.parked",
-    "SELECT run_id, queue FROM run_heads WHERE tenant = :tenant AND agent = :agent AND parked ORDER BY run_id LIMIT 1",
+    "SELECT run_id, queue FROM run_heads {by:run_heads_parked}"
+    " WHERE tenant = :tenant AND agent = :agent AND parked ORDER BY run_id LIMIT 1",
 )
 
 FIRST_CHANGE = Statement("runs.first_change", f"SELECT min(seq) FROM run_messages WHERE {_MINE} AND pos = 1")
