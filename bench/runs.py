@@ -1,6 +1,6 @@
 """What the engine does in a second, durable, with a scripted model, beside the raw limit of the same file in the same run.
 
-    python bench/runs.py                everything, about two minutes
+    python bench/runs.py                everything, about four minutes
     python bench/runs.py --waiting 0    without the waiting runs, which take the longest to make
     python bench/runs.py --profile      where the CPU goes in a step, and nothing else
 
@@ -54,6 +54,9 @@ WINDOW = 20
 LEASE = 2.0
 # Before what waiting runs cost is measured so many are made: they fill the caches, which have a bound.
 WARMING = 5_000
+# How many of them are started in one unit, and how often it is told how far that has come, in seconds.
+AT_ONCE = 200
+TELLS_EVERY = 20.0
 # What a waiting run may cost in memory: next to nothing.
 MOST_BYTES = 256
 # What was measured elsewhere with raw one-row commits at 8,500/s, as ratios to them.
@@ -221,12 +224,28 @@ async def steps_and_cpu(database: Database) -> tuple[float, float]:
 
 
 async def _wait(database: Database, more: int) -> None:
-    """So many more runs that wait."""
-    there = await database.read(_count_waiting)
-    for start in range(0, more, 500):
-        await asyncio.gather(*(database.write(start_run, asked("waiter", "go")) for _ in range(min(500, more - start))))
-    while (await database.read(_count_waiting)) < there + more:  # noqa: ASYNC110
-        await asyncio.sleep(0.2)
+    """So many more runs that wait, started many in a unit, and not much faster than the worker gets them to where they wait."""
+    there = (await database.read(_count, WAITING)) + more
+    told = time.perf_counter()
+    for begun in range(0, more, AT_ONCE):
+        await database.write(_start_waiters, min(AT_ONCE, more - begun))
+        await _until_ready(database, at_most=AT_ONCE)
+        if time.perf_counter() - told > TELLS_EVERY:
+            told = time.perf_counter()
+            print(f"    {begun:,} of {more:,} …", flush=True)
+    await _until_ready(database, at_most=0)
+    assert await database.read(_count, WAITING) == there
+
+
+async def _start_waiters(tx: Transaction, runs: int) -> None:
+    for _ in range(runs):
+        await start_run(tx, asked("waiter", "go"))
+
+
+async def _until_ready(database: Database, *, at_most: int) -> None:
+    """Until no more runs than that are under way or wait for the worker."""
+    while await database.read(_count, READY) > at_most:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
 
 
 def resident() -> int:
@@ -235,13 +254,14 @@ def resident() -> int:
     return psutil.Process().memory_info().rss - apsw.memory_used()
 
 
-COUNT_WAITING = Statement(
+WAITING = Statement(
     "bench.waiting", "SELECT count(*) FROM runs WHERE tenant = :tenant AND agent = 'waiter' AND status = 'waiting_tool'"
 )
+READY = Statement("bench.ready", "SELECT count(*) FROM ready")
 
 
-async def _count_waiting(tx: Snapshot) -> int:
-    return (await tx.rows(COUNT_WAITING))[0][0]
+async def _count(tx: Snapshot, what: Statement) -> int:
+    return (await tx.rows(what))[0][0]
 
 
 def _work(path: str) -> None:
