@@ -72,8 +72,22 @@ def of_providers(tracers: Any, meters: Any) -> Telemetry:
     return _OpenTelemetry(tracers, meters, REGISTRY, owned=False)
 
 
+def traceparent() -> str | None:
+    """The span that this is part of, as W3C's header has it, for what goes on elsewhere or later. None where nobody traces."""
+    if not _OpenTelemetry.was_opened:
+        return None
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    carrier: dict[str, str] = {}
+    TraceContextTextMapPropagator().inject(carrier)
+    return carrier.get("traceparent")
+
+
 class _OpenTelemetry:
+    was_opened = False  # in this process, ever
+
     def __init__(self, tracers: Any, meters: Any, registry: Any, *, owned: bool) -> None:
+        _OpenTelemetry.was_opened = True
         self._owned = owned
         self._tracers = tracers
         self._meters = meters

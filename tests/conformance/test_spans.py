@@ -9,12 +9,12 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from stigmergy import App, Reply, tool
+from stigmergy import Agent, App, Reply, tool
 from stigmergy.engine.spans import Spans
 from stigmergy.runs.model import Run
 from stigmergy.settings import Settings
 from stigmergy.telemetry import Telemetry, of_providers
-from support.agents import Steps, agent, asked, call, calls, ended, until, until_status, until_waiting
+from support.agents import Steps, agent, asked, call, calls, ended, results, runs_of, until, until_status, until_waiting
 
 
 @tool
@@ -52,6 +52,16 @@ async def worked_on(exported: InMemorySpanExporter, times: int = 1) -> list[Read
     return found if len(found) >= times else None
 
 
+def over(span: ReadableSpan, exported: InMemorySpanExporter) -> list[ReadableSpan]:
+    """The spans that a span is under, the nearest first."""
+    known = {span_id(each): each for each in exported.get_finished_spans()}
+    found: list[ReadableSpan] = []
+    while span.parent is not None:
+        span = known[span.parent.span_id]
+        found.append(span)
+    return found
+
+
 def span_id(span: ReadableSpan) -> int:
     assert span.context is not None
     return span.context.span_id
@@ -68,7 +78,7 @@ async def test_a_run_is_a_span_with_its_model_calls_and_tool_calls_under_it(
         await until(lambda: worked_on(exported))
     (whole,) = of(exported, "invoke_agent")
     chats, tools = of(exported, "chat"), of(exported, "execute_tool")
-    assert (whole.name, whole.parent) == ("invoke_agent ada", None)
+    assert (whole.name, [above.name for above in over(whole, exported)]) == ("invoke_agent ada", ["write start"])
     assert [span.name for span in chats] == ["chat ada"] * 2
     assert sorted(span.name for span in tools) == ["execute_tool add", "execute_tool breaks"]
     for span in (*chats, *tools):
@@ -108,6 +118,34 @@ async def test_a_run_that_waited_is_a_span_for_each_time_it_was_worked_on(
         await until(lambda: worked_on(exported, 2))
     found = [(span.attributes or {})["stigmergy.run.status"] for span in of(exported, "invoke_agent")]
     assert found == ["waiting_reply", "completed"]
+
+
+async def test_a_tree_of_runs_is_one_trace_also_when_another_process_goes_on_with_it(
+    settings: Settings, telemetry: Telemetry, exported: InMemorySpanExporter
+) -> None:
+    def agents() -> list[Agent]:
+        give = call("create_task", agent="child", instruction="look")
+        look = call("add", a=1, b=2)
+        child = agent("child", lambda seen: "seen" if results(seen) else look, tools=[add], require_approval=["add"])
+        return [agent("lead", lambda request: "done" if results(request) else give, delegates=[child])]
+
+    async with App(settings=settings, agents=agents(), telemetry=telemetry) as app:
+        run = await app.runs.start("lead", "go")
+        (wait,) = await until_waiting(app)
+        (under,) = await runs_of(app, "child")
+        await until_status(app, under.id, "waiting_reply")
+    async with App(settings=settings, agents=agents(), telemetry=telemetry) as app:
+        await app.runs.answer(wait.id, decision="approve")
+        assert (await ended(app, run.id)).result == "done"
+
+    def worked(id: str) -> list[list[str]]:
+        found = [span for span in of(exported, "invoke_agent") if (span.attributes or {})["gen_ai.conversation.id"] == id]
+        return [[above.name for above in over(span, exported)] for span in found]
+
+    assert worked(run.id) == [["write start"]] * 2
+    assert worked(under.id) == [["write call_builtin", "execute_tool create_task", "invoke_agent lead", "write start"]] * 2
+    operations = ("invoke_agent", "chat", "execute_tool")
+    assert len({span.context.trace_id for each in operations for span in of(exported, each) if span.context is not None}) == 1
 
 
 async def test_a_model_that_fails_is_an_error_of_its_span(

@@ -1,8 +1,9 @@
 """What the engine tells of its work: spans by OpenTelemetry's conventions for generative AI, where telemetry is on.
 
 `invoke_agent` is a run in one worker's hands, from its claim until it waits or ends; in it `chat` is one call of the model with
-its retries, `execute_tool` one tool call. What is said and what tools are given is in the store, and in no span. Off, it costs a
-comparison.
+its retries, `execute_tool` one tool call. It is under the span in which the run was started, which the run keeps: so a tree of
+runs is one trace, in whichever processes and however often they are taken up. What is said and what tools are given is in the
+store, and in no span. Off, it costs next to nothing.
 """
 
 from collections.abc import Generator
@@ -46,7 +47,8 @@ class Spans:
 
 @contextmanager
 def _run(telemetry: Telemetry, run: Run) -> Generator[JsonObject]:
-    with telemetry.timed("invoke_agent", run.agent) as span:
+    trace = run.cause.traceparent
+    with telemetry.timed("invoke_agent", run.agent, carrier=None if trace is None else {"traceparent": trace}) as span:
         span |= _about(run, "invoke_agent")
         span["gen_ai.agent.id"] = run.entity_id
         span["gen_ai.agent.version"] = str(run.agent_version)

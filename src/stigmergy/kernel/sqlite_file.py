@@ -37,8 +37,8 @@ def open_connection(path: Path, *, synchronous: str = "FULL", busy_seconds: floa
     try:
         connection = apsw.Connection(str(path), statementcachesize=STATEMENT_CACHE)
         connection.set_busy_handler(_patience(busy_seconds))
-        # A plan is made once for a statement. Else SQLite looks at what is bound to a LIMIT and the like, and compiles the statement
-        # anew for each call: a short query took five times as long.
+        # A plan is made once for a statement. Else SQLite looks at what is bound to a LIMIT and the like, and compiles the
+        # statement anew for each call: a short query took five times as long.
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         connection.execute(f"PRAGMA synchronous = {synchronous}")
         connection.execute("PRAGMA foreign_keys = ON")

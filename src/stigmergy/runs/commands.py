@@ -28,6 +28,7 @@ from stigmergy.runs.model import (
     check_transition,
 )
 from stigmergy.runs.texts import check_sound
+from stigmergy.telemetry import traceparent
 
 DEADLINE = "run.deadline"
 LONGEST_INSTRUCTION = 1 << 20
@@ -81,6 +82,7 @@ async def open_run(tx: Transaction, start: Start, pinned: Pinned) -> Run:
             f"{nesting} runs inside one another are more than the {definition.limits.nesting} that {start.agent} may be"
         )
     id = start.id or tx.new_id()
+    cause, trace = start.cause, traceparent()
     run = await tx.insert(
         Run(
             id=id,
@@ -95,7 +97,7 @@ async def open_run(tx: Transaction, start: Start, pinned: Pinned) -> Run:
             root_id=id if start.parent is None else start.parent.root_id,
             nesting=nesting,
             depth=tx.depth if start.parent is None else start.parent.depth + 1,
-            cause=start.cause,
+            cause=cause if trace is None else msgspec.structs.replace(cause, traceparent=trace),
             cause_key=start.cause_key,
             max_steps=definition.limits.max_steps,
             active_space_id=start.active_space_id,

@@ -29,11 +29,12 @@ CauseKind = Literal["api", "task", "subscription", "trigger", "mention", "direct
 
 
 class Cause(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Why a run was started: by which change, by which message."""
+    """Why a run was started: by which change, by which message; and in which span of a trace, where somebody traces."""
 
     kind: CauseKind
     change_seq: int | None = None
     message_id: str | None = None
+    traceparent: str | None = None
 
 
 class Part(msgspec.Struct, frozen=True, omit_defaults=True):
