@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 
 from stigmergy.errors import AlreadyExists, Conflict, Invalid, NotFound, VersionConflict
+from stigmergy.kernel.blocks import erase_block, put_block
 from stigmergy.kernel.database import Database
 from stigmergy.kernel.feed import Follower
 from stigmergy.kernel.history import read_history
 from stigmergy.kernel.transaction import Scope
+from stigmergy.runs.model import Part
 from stigmergy.spaces import commands, queries
 from stigmergy.spaces.commands import Said
 from stigmergy.spaces.model import LONGEST_MESSAGE, Entity, Membership, Space, SpaceMessage
@@ -151,6 +153,17 @@ async def test_the_same_message_sent_again_is_one_message(store: Database) -> No
     assert (await store.write(say, "mia", space.id, "next")).pos == 2
 
 
+async def test_a_message_has_the_parts_that_are_stored(store: Database) -> None:
+    space = await talk(store)
+    block = await store.write(put_block, b"a picture", "image/png")
+    picture = Part(kind="image", block=block, media_type="image/png", size=9)
+    await store.write(say, "mia", space.id, "", parts=[picture])
+    assert (await said(store, "tom", space))[0].parts == [picture]
+    await store.write(erase_block, block)
+    with pytest.raises(Invalid, match="store it first"):
+        await store.write(say, "mia", space.id, "once more", parts=[picture])
+
+
 async def test_an_edit_and_a_deletion_are_versions(store: Database) -> None:
     space = await talk(store)
     message = await store.write(say, "mia", space.id, "helo @tom")
@@ -214,6 +227,8 @@ async def test_bad_messages_are_refused_and_leave_no_gap(store: Database) -> Non
         ({"content": "x", "reply_to": "nothing"}, "not_found"),
         ({"content": "x", "reply_to": elsewhere.id}, "not_found"),
         ({"content": "x", "mentions": ["eve"]}, "unknown_name"),
+        ({"parts": [Part(kind="image", block="0" * 64)]}, "not_found"),
+        ({"parts": [Part(kind="image", block="\0")]}, "not_found"),
         ({"content": "x", "id": "a/b"}, "invalid"),
     ]
     for fields, code in bad:

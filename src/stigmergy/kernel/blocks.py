@@ -5,6 +5,7 @@ Records refer to a block by its hash and stay small. Erasing a block keeps its r
 """
 
 import hashlib
+import re
 from typing import NamedTuple
 
 from stigmergy.errors import Erased, NotFound
@@ -19,7 +20,9 @@ PUT = Statement(
        ON CONFLICT (tenant, hash) DO UPDATE SET body = excluded.body WHERE blocks.body IS NULL""",
 )
 GET = Statement("blocks.get", "SELECT hash, size, media_type, body FROM blocks WHERE tenant = :tenant AND hash = :hash")
+HAS = Statement("blocks.has", "SELECT 1 FROM blocks WHERE tenant = :tenant AND hash = :hash AND body IS NOT NULL")
 ERASE = Statement("blocks.erase", "UPDATE blocks SET body = NULL WHERE tenant = :tenant AND hash = :hash RETURNING hash")
+_HASH = re.compile("[0-9a-f]{64}")
 
 
 class Block(NamedTuple):
@@ -42,6 +45,10 @@ async def get_block(tx: Snapshot, hash: str) -> Block:
     if rows[0][3] is None:
         raise Erased(f"the block {hash} was erased")
     return Block(*rows[0])
+
+
+async def has_block(tx: Snapshot, hash: str) -> bool:
+    return _HASH.fullmatch(hash) is not None and bool(await tx.rows(HAS, hash=hash))
 
 
 async def erase_block(tx: Transaction, hash: str) -> None:

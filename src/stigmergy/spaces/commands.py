@@ -10,6 +10,7 @@ import msgspec
 
 from stigmergy.agents.store import named
 from stigmergy.errors import AlreadyExists, Conflict, Invalid, NotFound, VersionConflict
+from stigmergy.kernel.blocks import has_block
 from stigmergy.kernel.transaction import Transaction
 from stigmergy.runs.model import Part
 from stigmergy.runs.waits import answer_reply
@@ -211,6 +212,7 @@ async def post(tx: Transaction, author: str, space_id: str, said: Said, *, run_i
         if known is not None:
             return _the_same(known, author, space_id, said)
     content = check_content(said.content, said.parts)
+    await _check_parts(tx, said.parts or ())
     metadata = check_metadata(said.metadata)
     mentions = _mentions(said, roster)
     reply_to = await _replied_to(tx, space_id, said.reply_to)
@@ -238,6 +240,12 @@ async def post(tx: Transaction, author: str, space_id: str, said: Said, *, run_i
     wakes = await woken(tx, roster, message, answered)
     await tx.run(NEXT_POS, space_id=space_id)
     return await tx.insert(msgspec.structs.replace(message, wakes=wakes) if wakes else message)
+
+
+async def _check_parts(tx: Transaction, parts: Iterable[Part]) -> None:
+    for number, part in enumerate(parts):
+        if not await has_block(tx, part.block):
+            raise Invalid(f"there is no block {part.block!r}; store it first", f"parts[{number}].block", code="not_found")
 
 
 async def tell(
