@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from support import commands
 from support.repository import ROOT
 from support.server import COMMAND, PATIENCE, ServerProcess
 
@@ -24,18 +25,8 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
         yield server
 
 
-def run(demo: ServerProcess, *arguments: str, said: str | None = None, code: int = 0) -> str:
-    done = subprocess.run(
-        [COMMAND, *arguments],
-        env=os.environ | {"STIGMERGY_URL": demo.url},
-        input=said,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert done.returncode == code, done.stdout + done.stderr
-    return done.stdout + done.stderr
+def run(demo: ServerProcess, *arguments: str, code: int = 0) -> str:
+    return commands.run(ROOT, *arguments, code=code, environment={"STIGMERGY_URL": demo.url})
 
 
 class Terminal:
@@ -81,7 +72,8 @@ def test_the_server_that_make_starts_has_the_demo_team(demo: ServerProcess) -> N
 
 
 def test_a_question_is_delegated_looked_up_and_answered(demo: ServerProcess) -> None:
-    shown = run(demo, "chat", "demo", said="@guide what are breadcrumbs?\n")
+    command, said = [COMMAND, "chat", "demo", "--url", demo.url], "@guide what are breadcrumbs?\n"
+    shown = subprocess.run(command, input=said, capture_output=True, text=True, check=True, timeout=PATIENCE).stdout
     assert re.search(r"librarian  ⚙ search_docs\(query=what are breadcrumbs\?\)", shown)
     answer = re.search(r"guide ↩  “(.*)” That is docs/(.*)\.md, .*scripted", shown)
     assert answer is not None, shown
@@ -126,13 +118,6 @@ def test_spaces_are_made_read_and_spoken_in_by_commands(demo: ServerProcess) -> 
 
 
 def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [COMMAND, "chat", "demo", "--url", "http://127.0.0.1:9"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 3
-    assert "http://127.0.0.1:9 cannot be reached" in done.stderr
+    complaint = commands.run(tmp_path, "chat", "demo", "--url", "http://127.0.0.1:9", code=3)
+    assert "http://127.0.0.1:9 cannot be reached" in complaint
+    assert len(complaint.splitlines()) == 1

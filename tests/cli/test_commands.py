@@ -1,7 +1,6 @@
 """The command as a person uses it: a process, its output, its exit code."""
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -16,12 +15,6 @@ import pytest
 from support import commands
 from support.commands import COMMAND
 from support.stores import make_file
-
-
-def run(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [COMMAND, *arguments], cwd=folder, capture_output=True, text=True, env=os.environ | environment, timeout=30, check=False
-    )
 
 
 @pytest.fixture
@@ -58,11 +51,9 @@ def test_serve_makes_the_store_answers_and_ends_in_good_order(served: tuple[subp
 
 
 def test_commands_work_beside_a_running_server(served: tuple[subprocess.Popen[str], str], tmp_path: Path) -> None:
-    done = run(tmp_path, "doctor")
-    assert done.returncode == 0, done.stderr
-    done = run(tmp_path, "backup", "copy.db")
-    assert (done.returncode, done.stdout) == (0, "copy.db holds a copy of stigmergy.db.\n")
-    findings = json.loads(run(tmp_path, "doctor", "--store", "copy.db", "--json").stdout)
+    commands.run(tmp_path, "doctor")
+    assert commands.run(tmp_path, "backup", "copy.db") == "copy.db holds a copy of stigmergy.db.\n"
+    findings = json.loads(commands.run(tmp_path, "doctor", "--store", "copy.db", "--json"))
     assert all(finding["well"] for finding in findings)
 
 
@@ -104,7 +95,8 @@ def test_a_store_that_cannot_be_used_is_one_clear_sentence(tmp_path, make, argum
     path = tmp_path / "bad.db"
     make(path)
     before = path.read_bytes() if path.is_file() else None
-    done = run(tmp_path, *arguments, "--store", "bad.db")
+    command = [COMMAND, *arguments, "--store", "bad.db"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == code
     assert says in done.stderr
     assert len(done.stderr.splitlines()) == 1

@@ -148,7 +148,6 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("command", ["serve", "worker"])
 @pytest.mark.parametrize(
     ("named", "says"),
     [
@@ -163,11 +162,19 @@ BROKEN = {
         ("refused:app", "refused cannot be imported"),
     ],
 )
-def test_a_name_that_leads_to_no_app_is_one_clear_sentence(folder: Path, command: str, named: str, says: str) -> None:
+def test_a_name_that_leads_to_no_app_is_one_clear_sentence(folder: Path, named: str, says: str) -> None:
     for name, text in BROKEN.items():
         (folder / name).write_text(text)
+    assert says in no_app(folder, "worker", named)
+
+
+def test_serve_says_the_same_of_such_a_name(folder: Path) -> None:
+    assert no_app(folder, "serve", "program:other") == no_app(folder, "worker", "program:other")
+
+
+def no_app(folder: Path, command: str, named: str) -> str:
     done = subprocess.run([COMMAND, command, named], cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert (done.returncode, done.stdout) == (2, "")
-    assert says in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert not (folder / "program.db").exists()
+    return done.stderr

@@ -9,8 +9,6 @@ from support.crash_deliveries import MortalDeliveries
 
 KILLS = int(os.environ.get("STIGMERGY_KILLS") or 50)
 
-pytestmark = pytest.mark.serial
-
 
 @pytest.mark.parametrize("point", POINTS)
 async def test_a_kill_between_two_steps_of_a_delivery_loses_none(mortal_deliveries: MortalDeliveries, point: str) -> None:

@@ -13,8 +13,6 @@ from support.stores import SOURCES
 KILLS = int(os.environ.get("STIGMERGY_KILLS") or 50)
 ROUNDS_OF_TWO = 6
 
-pytestmark = pytest.mark.serial
-
 
 @pytest.mark.parametrize("point", POINTS_OF_WRITING)
 async def test_a_kill_at_a_labelled_point_loses_and_doubles_nothing(mortal: Mortal, point: str) -> None:

@@ -9,8 +9,6 @@ from support.crash_runs import MortalRuns
 
 KILLS = int(os.environ.get("STIGMERGY_KILLS") or 50)
 
-pytestmark = pytest.mark.serial
-
 
 @pytest.mark.parametrize("point", POINTS)
 async def test_a_kill_at_a_labelled_point_leaves_runs_that_end_whole(mortal_runs: MortalRuns, point: str) -> None:
@@ -21,7 +19,7 @@ async def test_a_kill_at_a_labelled_point_leaves_runs_that_end_whole(mortal_runs
 
 async def test_kills_at_random_moments_leave_runs_that_end_whole(mortal_runs: MortalRuns) -> None:
     """Each second one is killed while it goes on with what the one before it began."""
-    for _ in range(KILLS // 4):
+    for _ in range(-(-KILLS // 4)):
         mortal_runs.live_a_while()
         mortal_runs.live_a_while()
         await mortal_runs.check()
