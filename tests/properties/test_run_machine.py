@@ -4,7 +4,6 @@ second deliveries and reopenings. After each of them the store holds what the mo
 
 import asyncio
 import json
-import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -500,10 +499,12 @@ def check(open_store: OpenStore, *, examples: int, **more: Any) -> None:
             runner.run(machine.store.close())
 
 
-def test_runs_on_sqlite_are_their_model(tmp_path: Path) -> None:
-    check(sqlite_opener(tmp_path / "store.db"), examples=int(os.environ.get("STIGMERGY_EXAMPLES") or 100), synchronous="OFF")
+@pytest.mark.parametrize("examples", [100, pytest.param(3_000, marks=pytest.mark.soak)])
+def test_runs_on_sqlite_are_their_model(tmp_path: Path, examples: int) -> None:
+    check(sqlite_opener(tmp_path / "store.db"), examples=examples, synchronous="OFF")
 
 
 @pytest.mark.postgres
-def test_runs_on_postgres_are_their_model(postgres_database: Any) -> None:
-    check(postgres_opener(postgres_database), examples=10)
+@pytest.mark.parametrize("examples", [10, pytest.param(300, marks=pytest.mark.soak)])
+def test_runs_on_postgres_are_their_model(postgres_database: Any, examples: int) -> None:
+    check(postgres_opener(postgres_database), examples=examples)

@@ -340,10 +340,12 @@ def check(opened: Any, *, ordered: bool, examples: int) -> None:
             runner.run(store.close())
 
 
-def test_the_sqlite_store_is_its_model(tmp_path: Path) -> None:
-    check(sqlite_opener(tmp_path / "store.db")(synchronous="OFF"), ordered=True, examples=300)
+@pytest.mark.parametrize("examples", [150, pytest.param(5_000, marks=pytest.mark.soak)])
+def test_the_sqlite_store_is_its_model(tmp_path: Path, examples: int) -> None:
+    check(sqlite_opener(tmp_path / "store.db")(synchronous="OFF"), ordered=True, examples=examples)
 
 
 @pytest.mark.postgres
-def test_the_postgres_store_is_its_model(postgres_database: Any) -> None:
-    check(postgres_opener(postgres_database)(), ordered=False, examples=50)
+@pytest.mark.parametrize("examples", [30, pytest.param(1_000, marks=pytest.mark.soak)])
+def test_the_postgres_store_is_its_model(postgres_database: Any, examples: int) -> None:
+    check(postgres_opener(postgres_database)(), ordered=False, examples=examples)
