@@ -15,6 +15,7 @@ from stigmergy.breadcrumbs import commands, queries
 from stigmergy.breadcrumbs.audience import Reader
 from stigmergy.breadcrumbs.model import Breadcrumb, Schema
 from stigmergy.breadcrumbs.queries import ViewKind
+from stigmergy.breadcrumbs.schemas import Schemas
 from stigmergy.errors import Invalid
 from stigmergy.kernel.selectors import Selector, parse_selector
 from stigmergy.kernel.transaction import Snapshot, Transaction
@@ -150,28 +151,31 @@ class SchemaRoutes(Controller):
 
 async def _create(tx: Transaction, data: wire.DraftIn, key: str | None, body: bytes) -> Tagged:
     async def make() -> Tagged:
-        return await _shown(tx, await commands.create(tx, wire.draft(data)))
+        schemas = Schemas(tx)
+        return await _shown(schemas, await commands.create(tx, wire.draft(data), schemas))
 
     return await once(tx, "create_breadcrumb", key, body, make, Tagged)
 
 
 async def _create_many(tx: Transaction, data: list[wire.DraftIn], key: str | None, body: bytes) -> list[queries.View]:
     async def make() -> list[queries.View]:
-        return await queries.shown(tx, await commands.create_many(tx, [wire.draft(each) for each in data]))
+        schemas = Schemas(tx)
+        made = await commands.create_many(tx, [wire.draft(each) for each in data], schemas)
+        return await queries.shown(tx, made, schemas=schemas)
 
     return await once(tx, "create_breadcrumbs", key, body, make, list[queries.View])
 
 
 async def _patch(tx: Transaction, reader: Reader, id: str, data: wire.PatchIn, if_match: int | None) -> Tagged:
-    return await _shown(tx, await commands.patch(tx, reader, id, wire.patch(data), if_match=if_match))
+    return await _shown(Schemas(tx), await commands.patch(tx, reader, id, wire.patch(data), if_match=if_match))
 
 
 async def _replace(tx: Transaction, reader: Reader, id: str, data: wire.DraftIn, if_match: int | None) -> Tagged:
-    return await _shown(tx, await commands.replace(tx, reader, id, wire.draft(data), if_match=if_match))
+    return await _shown(Schemas(tx), await commands.replace(tx, reader, id, wire.draft(data), if_match=if_match))
 
 
 async def _retag(tx: Transaction, reader: Reader, id: str, data: wire.TagsIn) -> Tagged:
-    return await _shown(tx, await commands.retag(tx, reader, id, add=data.add, remove=data.remove))
+    return await _shown(Schemas(tx), await commands.retag(tx, reader, id, add=data.add, remove=data.remove))
 
 
 async def _find(
@@ -185,7 +189,7 @@ async def _find(
 
 
 async def _get(tx: Snapshot, reader: Reader, id: str) -> Tagged:
-    return await _shown(tx, await queries.get(tx, reader, id))
+    return await _shown(Schemas(tx), await queries.get(tx, reader, id))
 
 
 async def _get_full(tx: Snapshot, claims: Claims, id: str) -> Tagged:
@@ -199,11 +203,11 @@ async def _history(tx: Snapshot, reader: Reader, id: str, below: int, limit: int
 
 
 async def _version(tx: Snapshot, reader: Reader, id: str, version: int) -> Tagged:
-    return await _shown(tx, await queries.at_version(tx, reader, id, version))
+    return await _shown(Schemas(tx), await queries.at_version(tx, reader, id, version))
 
 
-async def _shown(tx: Snapshot, crumb: Breadcrumb) -> Tagged:
-    schema = await tx.get(Schema, crumb.schema_name)
+async def _shown(schemas: Schemas, crumb: Breadcrumb) -> Tagged:
+    schema = await schemas.of(crumb.schema_name)
     hinted = schema.version if schema is not None and schema.llm_hints is not None and crumb.llm_hints is None else 0
     return Tagged(queries.view(crumb, schema), wire.etag(crumb.version, hinted))
 

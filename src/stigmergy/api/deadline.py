@@ -1,12 +1,16 @@
 """How long a request may take: its body to arrive, and then to be answered. A feed has no end and no deadline."""
 
 import asyncio
+from typing import TypeAlias
 
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 from litestar.types.asgi_types import HTTPReceiveMessage, WebSocketReceiveMessage
 
 from stigmergy.api.auth import is_feed
 from stigmergy.errors import StigmergyError
+
+# Here, since a function's annotations are evaluated each time that it is made.
+Received: TypeAlias = HTTPReceiveMessage | WebSocketReceiveMessage
 
 
 class TooSlow(StigmergyError):
@@ -37,7 +41,7 @@ class Deadline:
             return await self._app(scope, receive, send)
         is_waiting = is_answered = False
 
-        async def received() -> HTTPReceiveMessage | WebSocketReceiveMessage:
+        async def received() -> Received:
             nonlocal is_waiting
             is_waiting = True
             message = await receive()

@@ -26,6 +26,7 @@ from stigmergy.breadcrumbs.model import (
     is_live,
     merge_patch,
 )
+from stigmergy.breadcrumbs.schemas import Schemas
 from stigmergy.errors import Invalid, NotFound, VersionConflict
 from stigmergy.kernel.history import purge
 from stigmergy.kernel.json_schemas import schema_validator
@@ -35,9 +36,10 @@ from stigmergy.kernel.transaction import Transaction
 EXPIRY = "breadcrumb.expiry"
 
 
-async def create(tx: Transaction, draft: Draft) -> Breadcrumb:
-    """Write a new breadcrumb."""
-    schema = await _schema(tx, draft.schema_name)
+async def create(tx: Transaction, draft: Draft, schemas: Schemas | None = None) -> Breadcrumb:
+    """Write a new breadcrumb. `schemas` are those that its unit has read."""
+    check_name(draft.schema_name)
+    schema = await (schemas or Schemas(tx)).of(draft.schema_name)
     context, hints = _parted(draft.context, draft.llm_hints)
     crumb = Breadcrumb(
         id=draft.id or tx.new_id(),
@@ -59,12 +61,13 @@ async def create(tx: Transaction, draft: Draft) -> Breadcrumb:
     return stored
 
 
-async def create_many(tx: Transaction, drafts: Iterable[Draft]) -> list[Breadcrumb]:
+async def create_many(tx: Transaction, drafts: Iterable[Draft], schemas: Schemas | None = None) -> list[Breadcrumb]:
     """All of them or none. A fault names its place."""
+    schemas = schemas or Schemas(tx)
     made: list[Breadcrumb] = []
     for place, draft in enumerate(drafts):
         try:
-            made.append(await create(tx, draft))
+            made.append(await create(tx, draft, schemas))
         except Invalid as error:
             raise error.inside(f"[{place}]") from error
     return made
@@ -143,7 +146,9 @@ async def _change(tx: Transaction, stored: Breadcrumb, fields: dict[str, Any]) -
     if "context" in fields:
         hints = fields.get("llm_hints", stored.llm_hints)
         fields["context"], fields["llm_hints"] = _parted(fields["context"], hints)
-    schema = await _schema(tx, fields.get("schema_name", stored.schema_name))
+    name = fields.get("schema_name", stored.schema_name)
+    check_name(name)
+    schema = await tx.get(Schema, name)
     checked = _checked(msgspec.structs.replace(stored, **fields), schema)
     wanted = {name: getattr(checked, name) for name in (*fields, "tags", "checksum")}
     changed = {name: value for name, value in wanted.items() if value != getattr(stored, name)}
@@ -162,11 +167,6 @@ async def _mine(tx: Transaction, reader: Reader, id: str, if_match: int | None) 
     if if_match is not None and stored.version != if_match:
         raise VersionConflict(f"breadcrumb {id} is at version {stored.version}, not {if_match}; read it again and repeat")
     return stored
-
-
-async def _schema(tx: Transaction, name: str) -> Schema | None:
-    check_name(name)
-    return await tx.get(Schema, name)
 
 
 async def _time(tx: Transaction, crumb: Breadcrumb) -> None:

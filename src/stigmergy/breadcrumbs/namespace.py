@@ -11,6 +11,7 @@ from stigmergy.breadcrumbs.audience import Reader, is_for_a_team, with_spaces
 from stigmergy.breadcrumbs.events import Event, event_of, told
 from stigmergy.breadcrumbs.model import Audience, Breadcrumb, Draft, JsonObject, Patch, Schema
 from stigmergy.breadcrumbs.queries import View, ViewKind
+from stigmergy.breadcrumbs.schemas import Schemas
 from stigmergy.breadcrumbs.search import Method, Searcher, search
 from stigmergy.breadcrumbs.subscriptions import parse_subscriptions
 from stigmergy.kernel.database import Database
@@ -176,11 +177,13 @@ async def _shown(tx: Snapshot, crumb: Breadcrumb) -> View:
 
 
 async def _create(tx: Transaction, draft: Draft) -> View:
-    return await _shown(tx, await commands.create(tx, draft))
+    schemas = Schemas(tx)
+    return (await queries.shown(tx, [await commands.create(tx, draft, schemas)], schemas=schemas))[0]
 
 
 async def _create_many(tx: Transaction, drafts: list[Draft]) -> list[View]:
-    return await queries.shown(tx, await commands.create_many(tx, drafts))
+    schemas = Schemas(tx)
+    return await queries.shown(tx, await commands.create_many(tx, drafts, schemas), schemas=schemas)
 
 
 async def _get(tx: Snapshot, reader: Reader, id: str, kind: ViewKind) -> View:

@@ -12,6 +12,7 @@ import msgspec
 from stigmergy.breadcrumbs.audience import Reader, could_see, sees, with_spaces
 from stigmergy.breadcrumbs.hints import apply_hints, effective, parse_hints
 from stigmergy.breadcrumbs.model import Audience, Breadcrumb, JsonObject, Schema
+from stigmergy.breadcrumbs.schemas import Schemas
 from stigmergy.breadcrumbs.store import NEWEST, NEWEST_OF_SCHEMA, NEWEST_WITH_TAG, READ_SCHEMAS, as_given
 from stigmergy.errors import NotFound
 from stigmergy.kernel.history import EVERYTHING, read_history, read_version
@@ -176,13 +177,12 @@ async def schema(tx: Snapshot, name: str) -> Schema:
     return found
 
 
-async def shown(tx: Snapshot, crumbs: list[Breadcrumb], kind: ViewKind = "context") -> list[View]:
-    """Breadcrumbs as they are shown. One read of each schema among them."""
-    of: dict[str, Schema | None] = {}
-    if kind == "context":
-        for name in {crumb.schema_name for crumb in crumbs}:
-            of[name] = await tx.get(Schema, name)
-    return [view(crumb, of.get(crumb.schema_name), kind) for crumb in crumbs]
+async def shown(tx: Snapshot, crumbs: list[Breadcrumb], kind: ViewKind = "context", schemas: Schemas | None = None) -> list[View]:
+    """Breadcrumbs as they are shown. `schemas` are those that the unit has read."""
+    if kind == "full":
+        return [view(crumb, None, kind) for crumb in crumbs]
+    schemas = schemas or Schemas(tx)
+    return [view(crumb, await schemas.of(crumb.schema_name)) for crumb in crumbs]
 
 
 class _Kept(msgspec.Struct):
