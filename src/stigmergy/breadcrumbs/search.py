@@ -209,10 +209,14 @@ def _by_text(tx: Snapshot, asked: Query, among: Sequence[str] | None) -> Rank:
     words = list(dict.fromkeys(words_of(tx.tenant, asked.text)))[:MOST_WORDS]
     ids = None if among is None else as_json(among)
 
+    rare = words if among is not None else None
+
     async def rank(many: int) -> list[Ranked]:
+        nonlocal rare
         if not words:
             return []
-        rare = words if among is not None else await _rare(tx, words)
+        if rare is None:
+            rare = await _rare(tx, words)
         found = await _matched(tx, rare, ids, many)
         if len(found) < many and rare != words:
             seen = {id for id, _ in found}
@@ -248,6 +252,8 @@ async def _by_vector(tx: Snapshot, asked: Query, among: Sequence[str] | None) ->
     if vector is None or memory is None:
         raise Invalid("this method needs an embedder; search by `text`, or set one (the setting `embedder`)", "method")
     ((engine,),) = await tx.rows(ENGINE)
+    if engine != "pgvector":
+        tx.expect_work()  # said before the words are looked for, or that would be done twice
 
     async def by_pgvector(many: int) -> list[Ranked]:
         ids = None if among is None else as_json(among)
