@@ -18,6 +18,7 @@ async def test_a_kill_between_two_steps_of_a_delivery_loses_none(mortal_deliveri
     await mortal_deliveries.check()
 
 
+@pytest.mark.serial
 async def test_kills_at_random_moments_lose_no_delivery(mortal_deliveries: MortalDeliveries) -> None:
     await mortal_deliveries.prepare()
     for _ in range(KILLS // 10):

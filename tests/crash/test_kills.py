@@ -21,6 +21,7 @@ async def test_a_kill_at_a_labelled_point_loses_and_doubles_nothing(mortal: Mort
         await mortal.check()
 
 
+@pytest.mark.serial
 async def test_kills_at_random_moments_lose_and_double_nothing(mortal: Mortal) -> None:
     for _ in range(KILLS // 2):
         mortal.live_a_while()
@@ -28,6 +29,7 @@ async def test_kills_at_random_moments_lose_and_double_nothing(mortal: Mortal) -
     assert len(mortal.answers) > KILLS
 
 
+@pytest.mark.serial
 async def test_a_process_that_is_killed_does_not_disturb_another_on_the_same_file(two_on_one_file: tuple[Mortal, Mortal]) -> None:
     one, other = two_on_one_file
     await one.check()  # makes the file

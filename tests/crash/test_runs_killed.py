@@ -17,6 +17,7 @@ async def test_a_kill_at_a_labelled_point_leaves_runs_that_end_whole(mortal_runs
     await mortal_runs.check()
 
 
+@pytest.mark.serial
 async def test_kills_at_random_moments_leave_runs_that_end_whole(mortal_runs: MortalRuns) -> None:
     """Each second one is killed while it goes on with what the one before it began."""
     for _ in range(-(-KILLS // 4)):
