@@ -44,7 +44,9 @@ async def prepare(runtime: Runtime, loaded: Loaded, worker: str, claim: Claim, s
     if not served.missing:  # else it is not known what the agent may use
         await runtime.catalogs.keep(loaded.run, definition, served.tools)
     run = await gather_for(runtime.database, runtime.searcher, loaded.run, definition, worker, claim, scope)
-    texts = await runtime.database.read(_texts, run, definition, scope=scope)
+    texts: list[str] = []
+    if definition.delegates or definition.output is not None or run.assembly is not None:  # most have none of them
+        texts += await runtime.database.read(_texts, run, definition, scope=scope)
     texts += await runtime.conversation(run, definition, scope)
     if served.missing:
         texts.append("Tools of these servers are not there now:\n" + "\n".join(f"- {why}" for why in served.missing))

@@ -149,18 +149,19 @@ class Worker:
         with self._database.bus.listen(ready_topic(queue)) as listener:
             while True:
                 try:
-                    claimed = await self._take(queue)
+                    more = await self._take(queue)
                 except StoreClosed:
                     return
                 except StigmergyError as error:
                     log.warning("nothing can be claimed from %s: %s", queue, error)
                     await self._database.clock.sleep(PAUSE_SECONDS)
                     continue
-                if not claimed:
+                if not more:
                     await listener.wait(POLL_SECONDS)
 
-    async def _take(self, queue: str) -> int:
-        """Claim what there is room for, and begin with it. One queue at a time, so that there is room for all of it."""
+    async def _take(self, queue: str) -> bool:
+        """Claim what there is room for, and begin with it. One queue at a time, so that there is room for all of it. Whether
+        there may be more: a look that finds nothing would only stand in the way of what was claimed."""
         async with self._claiming:
             while (free := self._concurrency - len(self._drivers)) <= 0:
                 self._room.clear()
@@ -176,7 +177,7 @@ class Worker:
                 point("run.claimed")
             for each in claims:
                 self._start(worker, each)
-            return len(claims)
+            return len(claims) == free
 
     def _start(self, worker: str, claimed: Claim) -> None:
         driver = Driver(self._runtime, worker, claimed)
