@@ -1,11 +1,14 @@
 """One SQL text for both engines: what is a parameter, what is a token, and what is only text."""
 
+from pathlib import Path
+
 import apsw
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stigmergy.kernel.query import TOKENS, Query, Statement, for_postgres, for_sqlite
+from stigmergy.kernel.sqlite_file import open_connection
 
 
 def parts(sql: str) -> tuple[str, str, tuple[str, ...]]:
@@ -122,3 +125,26 @@ def test_an_index_is_named_to_sqlite_alone() -> None:
     statement = Statement("x", "SELECT 1 FROM t {by:t_owner} WHERE tenant = :tenant")
     assert statement.sqlite == "SELECT 1 FROM t INDEXED BY t_owner WHERE tenant = ?1"
     assert statement.postgres == "SELECT 1 FROM t  WHERE tenant = $1"
+
+
+def test_sqlite_compiles_a_statement_once_whatever_is_bound_to_it(tmp_path: Path) -> None:
+    """It asks who may do what whenever it compiles; it did so at each call of a statement with a bound LIMIT."""
+    connection = open_connection(tmp_path / "store.db", writes=True)
+    asked: list[int] = []
+
+    def ask(*operation: object) -> int:
+        asked.append(1)
+        return apsw.SQLITE_OK
+
+    connection.execute("CREATE TABLE notes (tenant TEXT, pos INTEGER, text TEXT, PRIMARY KEY (tenant, pos)) WITHOUT ROWID")
+    connection.authorizer = ask
+    last = Statement(
+        "notes.last", "SELECT text FROM notes WHERE tenant = :tenant AND pos <= :upto ORDER BY tenant, pos DESC LIMIT :limit"
+    )
+    compiled: list[int] = []
+    for limit in (1, 1, 2, 3):
+        connection.execute(last.sqlite, last.bind({"upto": limit, "limit": limit}, "main")).fetchall()
+        compiled.append(len(asked))
+    connection.close()
+    assert compiled[0] > 0
+    assert compiled == [compiled[0]] * 4

@@ -85,7 +85,7 @@ class Transcript:
         return next((group.messages[0].content for group in last if group.messages[0].role == "assistant"), "")
 
     def messages(self) -> list[Message]:
-        return list(chain.from_iterable(group.messages for group in self._groups))
+        return [message for group in self._groups for message in group.messages]
 
 
 def groups_of(rows: Sequence[RunMessage], calls: Iterable[ToolCall], bodies: Bodies = _NOTHING) -> list[Group]:
@@ -94,7 +94,8 @@ def groups_of(rows: Sequence[RunMessage], calls: Iterable[ToolCall], bodies: Bod
     for call in calls:
         by_step.setdefault(call.step, []).append(call)
     results = {row.tool_call_id: row for row in rows if row.role == "tool"}
-    ends = _ends(rows, by_step)
+    heard = [row for row in rows if row.role == "user"]
+    ends = _ends(rows, by_step) if heard else {}  # what may have come while the assistant was at something
     groups: list[list[RunMessage]] = []
     late: list[RunMessage] = []
     for row in rows:
@@ -137,28 +138,24 @@ def _is_late(row: RunMessage, spans: Mapping[int, _Span]) -> bool:
 
 
 def _group(members: Sequence[RunMessage], by_step: Mapping[int, list[ToolCall]], bodies: Bodies) -> Group:
-    return Group(
-        min(row.pos for row in members),
-        max(row.pos for row in members),
-        tuple(_message(row, by_step, bodies) for row in members),
-        sum(row.token_count for row in members),
-    )
+    places = [row.pos for row in members]
+    messages = tuple([_message(row, by_step, bodies) for row in members])
+    return Group(min(places), max(places), messages, sum([row.token_count for row in members]))
 
 
 def _message(row: RunMessage, by_step: Mapping[int, list[ToolCall]], bodies: Bodies) -> Message:
     if row.role == "assistant":
         return Message("assistant", row.content, tool_calls=asked_in(by_step.get(row.step, ())), kept=row.kept)
-    images = tuple(
-        Image(part.media_type, bodies[part.block], part.name)
-        for part in row.parts or ()
-        if part.kind == "image" and part.block in bodies
-    )
+    images: tuple[Image, ...] = ()
+    if row.parts:
+        shown = (part for part in row.parts if part.kind == "image" and part.block in bodies)
+        images = tuple(Image(part.media_type, bodies[part.block], part.name) for part in shown)
     return Message(row.role, row.content, images, tool_call_id=row.tool_call_id, name=row.name)
 
 
 def asked_in(calls: Iterable[ToolCall]) -> tuple[Asked, ...]:
     """A step's calls as a model wrote them."""
-    return tuple(Asked(call.id, call.tool_name, arguments_text(call.args)) for call in calls)
+    return tuple([Asked(call.id, call.tool_name, arguments_text(call.args)) for call in calls])
 
 
 def arguments_text(args: object) -> str:
