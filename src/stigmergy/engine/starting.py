@@ -17,40 +17,34 @@ from stigmergy.breadcrumbs.model import Breadcrumb
 from stigmergy.breadcrumbs.subscriptions import parse_subscriptions
 from stigmergy.breadcrumbs.waking import as_crumb, is_own, sees_change, subscription_rules
 from stigmergy.engine.code import DIRECT
-from stigmergy.errors import Invalid, NotFound
+from stigmergy.errors import NotFound
 from stigmergy.kernel.journal import Change
 from stigmergy.kernel.rules import Rule
 from stigmergy.kernel.transaction import Snapshot, Transaction
 from stigmergy.runs.commands import Start, start_run
 from stigmergy.runs.delegation import NewTask, create_task
 from stigmergy.runs.model import Cause, Run, Task
-from stigmergy.spaces.asking import ANSWERS
 from stigmergy.spaces.commands import ensure_space
+from stigmergy.spaces.history import looking
 from stigmergy.spaces.model import Membership, Space, SpaceMessage
+from stigmergy.spaces.run_metadata import check_run_metadata
 from stigmergy.spaces.waking import cause_key
 
 RULE_KIND = "agent"
 LONGEST_SHOWN = 100_000
-LARGEST_METADATA = 16_384
 
 
 async def start(tx: Transaction, given: Start) -> Run:
     """Start a run; in a space of its own where none is named."""
-    check_metadata(given.metadata)
+    check_run_metadata(given.metadata)
+    if given.active_space_id is not None:
+        given = msgspec.structs.replace(given, metadata=await looking(tx, given.metadata, given.active_space_id))
     id = given.id or tx.new_id()
     space_id = given.space_id or id
     if not given.space_id:
         await agents.named(tx, given.agent)
         await ensure_space(tx, id, given.owner_id)
     return await start_run(tx, msgspec.structs.replace(given, id=id, space_id=space_id))
-
-
-def check_metadata(metadata: JsonObject) -> None:
-    """It is kept with every version of its run; and one key in it is the engine's own."""
-    if ANSWERS in metadata:
-        raise Invalid(f"{ANSWERS!r} is a key of the engine's own; choose another", f"metadata.{ANSWERS}")
-    if len(msgspec.json.encode(metadata)) > LARGEST_METADATA:
-        raise Invalid(f"metadata has at most {LARGEST_METADATA:,} bytes as JSON", "metadata", "too_large")
 
 
 async def give_task(tx: Transaction, given: NewTask) -> tuple[Task, Run | None]:

@@ -20,12 +20,11 @@ from stigmergy.runs.model import ENDED, Cause, JsonObject, Run, Wait
 from stigmergy.runs.tools import Acting, Builtin, Done, Outcome, Party, Refused, Waiting, builtin
 from stigmergy.spaces.commands import Said, add_member, ensure_space, post
 from stigmergy.spaces.model import Member, Roster, Space, SpaceMessage
+from stigmergy.spaces.run_metadata import ANSWERS
 from stigmergy.spaces.store import lock_space, roster_of
 
 ASK = "space.ask"
 TIMEOUT_MS = 300_000
-# The key of a run's metadata that says whose question it is to answer: run and call.
-ANSWERS = "answers"
 # How much of what its giver was told stands beside a question: messages, characters of each.
 TOLD = 5
 LONGEST_TOLD = 4_000
@@ -37,7 +36,7 @@ class AskUser(msgspec.Struct, forbid_unknown_fields=True):
 
 async def ask_user(tx: Transaction, acting: Acting, args: JsonObject) -> Outcome:
     run = acting.run
-    if ANSWERS in run.metadata:
+    if _question_of(run) is not None:
         return await _pass_on(tx, run)
     question: str = args["question"]
     space, person = await _where(tx, run)
@@ -46,7 +45,8 @@ async def ask_user(tx: Transaction, acting: Acting, args: JsonObject) -> Outcome
         await _put_to(tx, acting, parent, question)
         message_id = None
     else:
-        message_id = (await _post(tx, run, space, person, question)).id
+        message = await _post(tx, run, space, person, question)
+        space, message_id = message.space_id, message.id
     return Waiting(
         kind="reply",
         parties=[Party(person.id, person.name, person.type)],
@@ -60,7 +60,7 @@ async def ask_user(tx: Transaction, acting: Acting, args: JsonObject) -> Outcome
 
 async def _where(tx: Transaction, run: Run) -> tuple[str, Member]:
     """Where the person is asked, and who that is: who set the run off, if it was one; else the one to whom it belongs."""
-    if run.active_space_id is not None:
+    if run.active_space_id is not None and await tx.get(Space, run.active_space_id) is not None:
         roster = await roster_of(tx, run.active_space_id)
         trigger = await tx.get(SpaceMessage, run.cause.message_id or "")
         for entity_id in (trigger.author if trigger is not None else "", run.owner_id):
@@ -71,8 +71,9 @@ async def _where(tx: Transaction, run: Run) -> tuple[str, Member]:
 
 
 async def _post(tx: Transaction, run: Run, space_id: str, person: Member, question: str) -> SpaceMessage:
-    """The question in a space, where both are in it from now on at the latest."""
+    """The question in a space, where both are in it from now on at the latest; in a new one, if that was deleted meanwhile."""
     if await tx.get(Space, space_id) is None:
+        space_id = tx.new_id()
         await ensure_space(tx, space_id, run.owner_id)
     _, roster = await lock_space(tx, space_id)
     for entity_id in (person.id, run.entity_id):
@@ -102,7 +103,7 @@ async def _put_to(tx: Transaction, acting: Acting, parent: Run, question: str) -
             space_id=parent.space_id,
             active_space_id=parent.active_space_id,
             cause=Cause("task", message_id=parent.cause.message_id),
-            cause_key=f"question:{acting.run.id}:{acting.call.id}",
+            cause_key=_cause_key(acting.run.id, acting.call.id),
             parent=acting.run,
             metadata={**parent.metadata, ANSWERS: [acting.run.id, acting.call.id]},
         ),
@@ -125,7 +126,10 @@ async def ask_person(tx: Transaction, timer: Timer) -> None:
 
 async def _ask_person(tx: Transaction, answering: Run) -> bool:
     """Post the question that a run was to answer. False when it is none any more."""
-    run_id, call_id = answering.metadata[ANSWERS]
+    question = _question_of(answering)
+    if question is None:
+        return False
+    run_id, call_id = question
     asking = await tx.get(Run, run_id)
     wait = await _open_wait(tx, run_id, call_id)
     if asking is None or wait is None:
@@ -141,15 +145,16 @@ async def _ask_person(tx: Transaction, answering: Run) -> bool:
     message = await _post(
         tx, asking, wait.space_id or asking.space_id, person or Member(wait.party, "human", wait.party_name), wait.question or ""
     )
-    await tx.update(wait, message_id=message.id)
+    await tx.update(wait, message_id=message.id, space_id=message.space_id)
     return True
 
 
 async def question_ended(tx: Transaction, run: Run) -> None:
     """A run is over that was to answer a question. The asking run, its parent, is locked by whoever ends it."""
-    if ANSWERS not in run.metadata:
+    question = _question_of(run)
+    if question is None:
         return
-    run_id, call_id = run.metadata[ANSWERS]
+    run_id, call_id = question
     wait = await _open_wait(tx, run_id, call_id)
     asking = await tx.get(Run, run_id)
     if wait is None or asking is None or asking.status in ENDED or wait.message_id is not None:
@@ -159,6 +164,20 @@ async def question_ended(tx: Transaction, run: Run) -> None:
         await waits.answer(tx, asking, wait, {"text": text, "from": run.entity_id, "run_id": run.id}, by=run.entity_id)
     else:
         await set_timer(tx, ASK, run.id, tx.now)
+
+
+def _cause_key(run_id: str, call_id: str) -> str:
+    return f"question:{run_id}:{call_id}"
+
+
+def _question_of(run: Run) -> tuple[str, str] | None:
+    """The run and the call whose question a run was started for. What metadata says alone is not believed: whoever takes up a
+    task outside writes it too, and only a run that was started here has this cause."""
+    match run.metadata.get(ANSWERS):
+        case [str(run_id), str(call_id)] if run.cause_key == _cause_key(run_id, call_id):
+            return run_id, call_id
+        case _:
+            return None
 
 
 async def _open_wait(tx: Transaction, run_id: str, call_id: str) -> Wait | None:

@@ -98,7 +98,7 @@ async def create_space(
     """A new space, with its owner and these in it."""
     made = await ensure_space(tx, id or tx.new_id(), owner_id, name=name, about=about, metadata=metadata)
     if made is None:
-        raise AlreadyExists(f"there is a space {id} already")
+        raise AlreadyExists(f"there is a space {id} already; choose another id")
     await lock_space(tx, made.id)
     everybody = list(dict.fromkeys((owner_id, *members)))
     if len(everybody) > MOST_MEMBERS:
@@ -118,11 +118,15 @@ async def ensure_space(
     about: str = "",
     metadata: JsonObject | None = None,
 ) -> Space | None:
-    """Make a space with nobody in it, in which its owner can speak: one row. None when it is there already."""
+    """Make a space with nobody in it, in which its owner can speak: one row. None when it is there already. The id of one that
+    was deleted is not given to another: what was said there was not said to those who are in this one."""
     check_plain_text(name, "name", 200, empty=True)
     check_plain_text(about, "about", empty=True)
     metadata = check_metadata(metadata) or {}
-    return await tx.insert_new(Space(id=check_id(id, "id"), owner_id=owner_id, name=name, about=about, metadata=metadata))
+    made = await tx.insert_new(Space(id=check_id(id, "id"), owner_id=owner_id, name=name, about=about, metadata=metadata))
+    if made is not None and made.version > 1:
+        raise AlreadyExists(f"there was a space {id}, which was deleted; choose another id")
+    return made
 
 
 async def change_space(tx: Transaction, by: str, id: str, fields: JsonObject, *, if_match: int | None = None) -> Space:

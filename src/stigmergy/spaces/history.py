@@ -1,21 +1,22 @@
 """What of a space an agent's run has before it, what is new in that, and how far it has come when the run is over.
 
-A run looks at a space once: when it is started by a message there, up to that message; when it enters, up to the last one. What
-comes later is `[NEW]` for the next run. How far it looked is in its metadata under `SHOWN`. When the run completes, the
-agent's cursor in that space moves there, and on over what the run itself said, what it was told meanwhile and the answers it
-had waited for. The cursor never moves back, and a run that failed moves nothing.
+A run looks at a space once: when it is started by a message there, up to that message; when it is started there otherwise or
+enters, up to the last one. What comes later is `[NEW]` for the next run. How far it looked is in its metadata under `SHOWN`.
+When the run completes, the agent's cursor in that space moves there, and on over what the run itself said, what it was told
+meanwhile and the answers it had waited for. The cursor never moves back, and a run that failed moves nothing.
 """
 
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
+
+import msgspec
 
 from stigmergy.kernel.query import Statement
 from stigmergy.kernel.transaction import Snapshot, Transaction
 from stigmergy.runs.model import WAITS, JsonObject, Run
 from stigmergy.spaces.model import Membership, Roster, SpaceMessage
+from stigmergy.spaces.run_metadata import SHOWN
 from stigmergy.spaces.store import AFTER_ALL, MESSAGES_AFTER, MESSAGES_BELOW, MESSAGES_UPTO, last_pos, roster_of
 
-# The key of a run's metadata: for each space that it looked at, [pos, message id] of the last message it saw.
-SHOWN = "shown"
 # How many messages a prompt has.
 WINDOW = 50
 # Characters of one message in a prompt.
@@ -72,11 +73,14 @@ def looked_at(metadata: JsonObject, space_id: str, pos: int, message_id: str) ->
 
 
 async def entered(tx: Snapshot, run: Run, space_id: str) -> JsonObject:
-    """The metadata of a run that comes into a space: it looks at what was said so far. Coming back, it has looked already."""
+    """The metadata of a run that comes into a space. Coming back, it has looked already."""
+    return run.metadata if space_id in _shown(run) else await looking(tx, run.metadata, space_id)
+
+
+async def looking(tx: Snapshot, metadata: JsonObject, space_id: str) -> JsonObject:
+    """The metadata of a run that looks at what was said in a space so far, were it nothing."""
     last = await tx.find(MESSAGES_BELOW, space_id=space_id, below=AFTER_ALL, limit=1)
-    if not last or space_id in _shown(run):
-        return run.metadata
-    return looked_at(run.metadata, space_id, last[0].pos, last[0].id)
+    return looked_at(metadata, space_id, last[0].pos, last[0].id) if last else looked_at(metadata, space_id, 0, "")
 
 
 def heard_as(message_id: str) -> str:
@@ -84,8 +88,12 @@ def heard_as(message_id: str) -> str:
     return f"{HEARD}{message_id}"
 
 
-def _shown(run: Run) -> dict[str, list[Any]]:
-    return run.metadata.get(SHOWN) or {}
+def _shown(run: Run) -> dict[str, tuple[int, str]]:
+    """What has another form was written by a program outside, which says what it likes of its runs."""
+    try:
+        return msgspec.convert(run.metadata.get(SHOWN) or {}, dict[str, tuple[int, str]])
+    except msgspec.ValidationError:
+        return {}
 
 
 async def mark_seen(tx: Transaction, run: Run) -> None:

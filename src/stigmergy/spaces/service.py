@@ -19,7 +19,8 @@ from stigmergy.kernel.transaction import Snapshot, Transaction
 from stigmergy.runs.commands import Start, start_run
 from stigmergy.runs.model import Cause, Run
 from stigmergy.spaces.commands import ensure_space
-from stigmergy.spaces.model import JsonObject, ServiceKey, check_metadata, check_plain_text
+from stigmergy.spaces.model import JsonObject, ServiceKey, check_plain_text
+from stigmergy.spaces.run_metadata import check_run_metadata
 from stigmergy.spaces.store import KEYS_OF
 
 PREFIX = "stk"
@@ -108,10 +109,10 @@ async def trigger(
     if key is None or not good or key.agent != agent or key.revoked_at is not None:
         raise _no_good()
     check_plain_text(instruction, "instruction", LONGEST_INSTRUCTION)
-    check_metadata(metadata)
+    check_run_metadata(metadata or {})
     route = f"trigger:{key.id}"
     if idempotency_key is not None:
-        first = await claim_key(tx, route, idempotency_key, instruction.encode("utf-8", "surrogatepass"))
+        first = await claim_key(tx, route, idempotency_key, msgspec.json.encode([instruction, metadata or {}]))
         if first is not None:
             run = await tx.get(Run, first.decode())
             assert run is not None
