@@ -12,7 +12,8 @@ from litestar.connection import ASGIConnection
 from litestar.types import ASGIApp, Receive, Scope, Send
 
 from stigmergy.access.commands import check_stored
-from stigmergy.access.model import GRANTS, SHORTEST_SECRET, Claims, Forbidden, Token, Unauthorized, check_secret, verified
+from stigmergy.access.model import GRANTS, SHORTEST_SECRET, Claims, Forbidden, Unauthorized, check_secret, verified
+from stigmergy.api.stored_tokens import StoredTokens
 from stigmergy.breadcrumbs.audience import Reader
 from stigmergy.errors import Invalid
 from stigmergy.kernel.database import Database
@@ -63,7 +64,8 @@ class Gate:
 
     def __init__(self, app: ASGIApp, *, database: Database, secret: str | None, origins: tuple[str, ...]) -> None:
         self._app = app
-        self._database = database
+        self._clock = database.clock
+        self._stored = StoredTokens(database)
         self._secret = secret
         self._origins = frozenset(origins)
 
@@ -82,12 +84,12 @@ class Gate:
         token, in_address = _token(path, query, headers)
         if token is None:
             raise Unauthorized("this needs a token: send `Authorization: Bearer …`; make one with `stigmergy token create`")
-        claims = verified(token, self._secret, self._database.clock.now())
+        claims = verified(token, self._secret, self._clock.now())
         if claims.browser and not is_feed(path):
             raise Forbidden("a browser token is for the feed alone")
         if in_address and not claims.browser:
             raise Forbidden("addresses are written into logs: only a token of `POST /v1/tokens/browser` may be in one")
-        check_stored(await self._database.get(Token, claims.id, scope=UnitScope(claims.tenant)))
+        check_stored(await self._stored.named_by(claims))
         return claims
 
     def _check_origin(self, headers: dict[bytes, str]) -> None:
