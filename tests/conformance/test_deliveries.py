@@ -3,7 +3,9 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from typing import Any
 
+import msgspec
 import pytest
 from standardwebhooks import Webhook as Official
 
@@ -289,6 +291,35 @@ async def test_limits_may_change_while_deliveries_wait(store: Database, receiver
     async with Delivering(store):
         await settled(store, 20)
     assert len({call.id for call in receiver.received}) == len(receiver.received) == 20
+
+
+@pytest.mark.parametrize("limits", [{"concurrency": 1}, {"per_second": 1000}])
+@pytest.mark.parametrize("how", ["declared", "added again"])
+async def test_limits_that_come_while_deliveries_wait_leave_none_of_them_behind(
+    store: Database, receiver: Receiver, how: str, limits: dict[str, Any]
+) -> None:
+    rule = await put(store, receiver)
+    await store.write(commands.declare_triggers, rule.owner, [rule])
+    await asyncio.gather(*(store.write(add, f"n{n}") for n in range(3)))
+    if how == "declared":
+        limited = msgspec.structs.replace(rule, action=rule.action | limits)
+        await store.write(commands.declare_triggers, rule.owner, [limited])
+    else:
+        await store.write(commands.delete_trigger, rule.id)
+        await put(store, receiver, **limits)
+    async with Delivering(store):
+        await settled(store, 3)
+    assert len(receiver.received) == 3
+
+
+async def test_a_limit_that_is_raised_holds_for_what_waits_already(store: Database, receiver: Receiver) -> None:
+    await put(store, receiver, per_second=0.01)
+    async with Delivering(store):
+        await asyncio.gather(*(store.write(add, f"n{n}") for n in range(5)))
+        await settled(store, 1)
+        await put(store, receiver, per_second=1000)
+        await settled(store, 5)
+    assert len(receiver.received) == 5
 
 
 async def test_a_large_document_is_sent_by_reference(store: Database, receiver: Receiver) -> None:

@@ -35,13 +35,21 @@ async def put_trigger(tx: Transaction, rule: Rule, *, if_match: int | None = Non
         there = "is not there" if stored is None else f"is at version {stored.version}, not {if_match}"
         raise VersionConflict(f"trigger {rule.id} {there}; read it again and repeat")
     put = await put_rule(tx, rule)
-    if stored is not None and stored.kind in DELIVERED and put.kind in DELIVERED:
-        queue = queue_of(tx.tenant, put)
-        if queue != queue_of(tx.tenant, stored):
-            await _limit(tx, queue, put)
-            await tx.run(MOVE_LANES, queue=queue, trigger_id=put.id)
-            tx.wake(TOPIC)
+    await _have_what_waits_follow(tx, stored, put)
     return put
+
+
+async def _have_what_waits_follow(tx: Transaction, stored: Rule | None, put: Rule) -> None:
+    """What a trigger set off before it was changed goes by its limits of now, and waits where what has such limits does."""
+    if put.kind not in DELIVERED or (stored is not None and (stored.kind, stored.action) == (put.kind, put.action)):
+        return
+    queue = queue_of(tx.tenant, put)
+    if has_limits(put.action):
+        await _limit(tx, queue, put)
+        tx.wake(TOPIC)
+    if stored is not None and stored.kind in DELIVERED and queue != queue_of(tx.tenant, stored):
+        await tx.run(MOVE_LANES, queue=queue, trigger_id=put.id)
+        tx.wake(TOPIC)
 
 
 async def put_triggers(tx: Transaction, rules: Sequence[Rule]) -> list[Rule]:
@@ -61,7 +69,11 @@ async def delete_trigger(tx: Transaction, id: str, *, if_match: int | None = Non
 
 async def declare_triggers(tx: Transaction, owner: str, rules: list[Rule]) -> None:
     """Make an owner's triggers exactly these: what its code or its file says now."""
+    found = await tx.find(NAMED, ids=_as_json([rule.id for rule in rules]))
+    stored = {rule.id: rule for rule in found if rule.tenant == tx.tenant}
     await declare_rules(tx, owner, rules)
+    for rule in rules:
+        await _have_what_waits_follow(tx, stored.get(rule.id), rule)
 
 
 async def _own(tx: Transaction, id: str) -> Rule | None:
