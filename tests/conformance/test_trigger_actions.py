@@ -41,9 +41,9 @@ async def settled(app: App, status: Any, count: int = 1) -> list[Delivery]:
     return found
 
 
-async def fail(app: App, error: str) -> None:
+async def fail(app: App, error: str, space_id: str | None = None) -> None:
     """A task that somebody outside was given, and could not do."""
-    task, _ = await app.runs.give_task("agent:researcher", "Look.", executor="external")
+    task, _ = await app.runs.give_task("agent:researcher", "Look.", executor="external", space_id=space_id)
     await app.write(change_task, task.id, Outcome("failed", error=error))
 
 
@@ -146,6 +146,21 @@ async def test_an_agent_is_started_once_for_a_change(new_app: Callable[[], App])
         (run,) = (await app.runs.list(agent="helper")).items
         assert (run.cause.kind, run.executor) == ("trigger", "external")
         assert "nobody knows" in (await app.runs.messages(run.id))[-1].content
+
+
+@pytest.mark.parametrize("where", ["", "a space"])
+async def test_an_agent_that_is_not_there_is_a_diagnostic_and_the_write_stands(new_app: Callable[[], App], where: str) -> None:
+    app = new_app()
+    async with app:
+        space = (await app.spaces.create(where)).id if where else None
+        await app.agents.put(Definition(name="helper", model="theirs", executor="external"))
+        await app.triggers.add(FAILED | {"id": "t", "action": {"type": "agent", "agent": "helper"}})
+        await app.agents.delete("helper")
+        await fail(app, "nobody knows", space_id=space)
+        await fail(app, "nobody knows either", space_id=space)
+        (diagnostic,) = await app.triggers.diagnostics("t")
+        assert (diagnostic.kind, "no agent 'helper'" in diagnostic.message) == ("unknown_agent", True)
+        assert (await app.runs.list(agent="helper")).items == []
 
 
 async def test_a_message_is_posted_where_the_document_is_or_where_the_action_says(new_app: Callable[[], App]) -> None:

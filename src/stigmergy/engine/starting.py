@@ -19,7 +19,7 @@ from stigmergy.breadcrumbs.waking import as_crumb, is_own, sees_change, subscrip
 from stigmergy.engine.code import DIRECT
 from stigmergy.errors import NotFound
 from stigmergy.kernel.journal import Change
-from stigmergy.kernel.rules import Rule
+from stigmergy.kernel.rules import Rule, report
 from stigmergy.kernel.transaction import Snapshot, Transaction
 from stigmergy.runs.commands import Start, start_run
 from stigmergy.runs.delegation import NewTask, create_task
@@ -84,7 +84,14 @@ def _arguments(definition: Definition) -> JsonObject:
 
 
 async def start_for_change(tx: Transaction, rule: Rule, change: Change) -> None:
-    """The starter of rules of the kind `agent`."""
+    """The starter of rules of the kind `agent`. Where there is no such agent (any more), the write that fired stands."""
+    try:
+        await _start_for_change(tx, rule, change)
+    except agents.UnknownAgent as error:  # nothing was written yet
+        await report(tx, rule, change, "unknown_agent", str(error))
+
+
+async def _start_for_change(tx: Transaction, rule: Rule, change: Change) -> None:
     name: str = rule.action["agent"]
     trigger = None if is_own(rule, change, entity_of(name)) else await as_trigger(tx, name, change)
     if trigger is None:

@@ -74,7 +74,6 @@ class Handler(_Delivered, frozen=True, kw_only=True, tag="handler"):
 
 class StartAgent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, tag="agent"):
     agent: Annotated[str, Meta(min_length=1, max_length=200)]
-    instruction: str | None = None
 
 
 class PostSpaceMessage(
