@@ -248,3 +248,25 @@ async def test_a_subscription_to_something_large_or_odd_never_fails_the_write_th
         for context in ({"text": "x" * 900_000}, {"deep": [[[[{}]]]]}, {}, {"text": ""}):
             crumb = await app.breadcrumbs.create("note.v1", context=context)
             assert crumb.version == 1
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_what_a_visible_tool_takes_and_gives_is_clipped_in_its_space_however_large(settings: Settings, fails: bool) -> None:
+    @tool(visibility="visible")
+    async def turn(text: str) -> str:
+        """The other way round."""
+        if fails:
+            raise ValueError(text)
+        return text[::-1]
+
+    steps = Steps(call("turn", text="x" * (2 << 20)), "done")
+    async with App(settings=settings, agents=[agent("ada", steps, tools=[turn])]) as app:
+        mia = app.spaces_of("mia")
+        space = await mia.create("us", members=["agent:ada"])
+        await mia.post(space.id, "go")
+        (run,) = (await app.runs.list(agent="ada")).items
+        assert (await ended(app, run.id)).status == "completed"
+        shown = [(message.metadata or {})["tool"] for message in await mia.messages(space.id) if message.role == "tool"]
+        assert [each["type"] for each in shown] == ["call", "result"]
+        assert shown[1]["status"] == ("failed" if fails else "success")
+        assert all(len(json.dumps(each)) < 5_000 for each in shown)

@@ -22,7 +22,7 @@ from stigmergy.spaces.commands import tell
 from stigmergy.spaces.model import SpaceMessage
 from stigmergy.spaces.store import roster_of
 
-# Characters of a tool's result that a space shows; the whole is in the run.
+# Characters of a tool's arguments and of its result or error that a space shows; the whole is in the run.
 LONGEST_SHOWN = 4_000
 SHOW = "space.show"
 
@@ -45,7 +45,7 @@ async def show_call(tx: Transaction, run: Run, spec: ToolSpec, call: Call) -> Sp
     if spec.visibility != "visible" or not await _somewhere(tx, run, spec):
         return None
     display = spec.display or {}
-    about: JsonObject = {"args": call.args} if display.get("showInput", True) else {}
+    about: JsonObject = {"args": _clipped(call.args)} if display.get("showInput", True) else {}
     return await _say(tx, run, spec, call, "call", f"{call.tool_name} is at work", about)
 
 
@@ -57,7 +57,7 @@ async def show_result(
         return None
     shows = (spec.display or {}).get("showOutput", True)
     if error is not None:
-        about: JsonObject = {"status": "failed", "error": error} if shows else {"status": "failed"}
+        about: JsonObject = {"status": "failed", "error": _clipped(error)} if shows else {"status": "failed"}
         return await _say(tx, run, spec, call, "result", f"{call.tool_name} failed", about)
     about = {"status": "success", "result": _clipped(result)} if shows else {"status": "success"}
     return await _say(tx, run, spec, call, "result", f"{call.tool_name} is done", about)
