@@ -86,6 +86,15 @@ async def test_naming_oneself_does_nothing(store: Database) -> None:
     assert await woken(store, A, B) == [0, 0]
 
 
+async def test_naming_oneself_keeps_nothing_from_the_other_of_two(store: Database) -> None:
+    space = await store.write(space_of, "mia", A)
+    message = await store.write(say, "mia", space.id, "a note to @mia")
+    assert (message.mentions, message.wakes) == (["mia"], [A])
+    (run,) = await store.read(runs_of, "ada")
+    assert run.cause.kind == "direct"
+    assert (await store.write(say, A, space.id, "I, @ada, did it")).wakes == []
+
+
 async def test_an_edit_and_what_is_told_wake_nobody(store: Database) -> None:
     space = await store.write(space_of, "mia", A)
     message = await store.write(say, "mia", space.id, "hello")

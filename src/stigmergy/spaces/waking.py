@@ -26,10 +26,8 @@ BUSY = RUNS.query(
 
 def addressed(roster: Roster, author: str, mentions: Sequence[str]) -> list[Member]:
     """The agents that a message is for."""
-    others = roster.others(author)
-    if not mentions and len(roster.members) == 2:
-        return [member for member in others if member.type == "agent"]
-    return [member for member in others if member.type == "agent" and member.id in mentions]
+    is_for_all = len(roster.members) == 2  # whomever it names: who names oneself has still said it to the other
+    return [each for each in roster.others(author) if each.type == "agent" and (is_for_all or each.id in mentions)]
 
 
 async def woken(tx: Transaction, roster: Roster, message: SpaceMessage, answered: Sequence[str]) -> list[str]:
