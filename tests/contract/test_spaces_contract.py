@@ -16,6 +16,8 @@ from stigmergy.spaces.mentions import AmbiguousName, UnknownName
 from support.loopback import AsEntity
 from support.talk import add_agents, client_call
 
+DAY_MS = 24 * 3_600_000
+
 
 @pytest.fixture
 async def mia(door: AsEntity) -> Any:
@@ -206,6 +208,15 @@ async def test_plans_are_made_and_changed(mia: Any, app: App) -> None:
     later = await mia.change_plan("agent:ada", plan.id, what="look again", after_ms=60_000)
     assert (later.what, later.kind, later.enabled) == ("look again", "after", True)
     assert [each.id for each in await mia.plans("agent:ada")] == [plan.id]
+    on_new_clocks = await mia.change_plan("agent:ada", plan.id, time_zone="Asia/Tokyo")
+    assert (on_new_clocks.time_zone, on_new_clocks.next_at) == ("Asia/Tokyo", later.next_at)
+    daily = await mia.change_plan("agent:ada", plan.id, cron="0 9 * * *")
+    assert (daily.time_zone, daily.next_at % DAY_MS) == ("Asia/Tokyo", 0)  # nine in Tokyo is midnight in UTC
+    for kept in ({"after_ms": 0}, {"time_zone": "Mars/Olympus"}, {"time_zone": ""}, {"cron": ""}):
+        with pytest.raises(Invalid):
+            await mia.change_plan("agent:ada", plan.id, **kept)
+    moved = await mia.change_plan("agent:ada", plan.id, time_zone="UTC")
+    assert (moved.spec, moved.next_at % DAY_MS, moved.enabled) == ("0 9 * * *", 9 * DAY_MS // 24, True)
     for timing, code in (
         ({"cron": "every day"}, "invalid_cron"),
         ({"at": "2001-01-01"}, "in_the_past"),

@@ -177,8 +177,7 @@ async def _my_plan(tx: Transaction, claims: Claims, id: str, plan_id: str) -> No
 
 async def _change_plan(tx: Transaction, claims: Claims, id: str, plan_id: str, data: PlanChangeIn) -> Plan:
     await _my_plan(tx, claims, id, plan_id)
-    when = timing(data) if (data.at, data.after_ms, data.cron) != (None, None, None) else None
-    return await keeping.change_plan(tx, id, plan_id, what=data.what, timing=when, enabled=data.enabled)
+    return await keeping.change_plan(tx, id, plan_id, what=data.what, timing=timing(data), enabled=data.enabled)
 
 
 async def _delete_plan(tx: Transaction, claims: Claims, id: str, plan_id: str) -> None:

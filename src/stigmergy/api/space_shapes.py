@@ -260,14 +260,14 @@ class PlanIn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class PlanChangeIn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What to change; what is not given stays. A new time is given whole."""
+    """What to change; what is not given stays, the time zone too."""
 
     what: str | None = None
     enabled: bool | None = None
     at: str | None = None
     after_ms: int | None = None
     cron: str | None = None
-    time_zone: str = "UTC"
+    time_zone: str | None = None
 
 
 class PlanOut(msgspec.Struct, kw_only=True):

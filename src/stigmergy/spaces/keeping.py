@@ -16,7 +16,7 @@ from stigmergy.runs.commands import Start, start_run
 from stigmergy.runs.model import Cause
 from stigmergy.spaces.commands import ensure_space
 from stigmergy.spaces.model import AGENT, Goal, GoalStatus, Memory, Plan, PlanKind, check_metadata, check_plain_text
-from stigmergy.spaces.schedule import first_time, next_cron
+from stigmergy.spaces.schedule import first_time, next_cron, zone
 from stigmergy.spaces.store import GOALS_OF, MEMORIES_OF, PLANS_OF
 
 PLAN = "plan"
@@ -111,12 +111,13 @@ def _check_priority(priority: int) -> None:
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When: exactly one of a moment, a while from now in milliseconds, and a cron expression."""
+    """When: exactly one of a moment, a while from now in milliseconds, and a cron expression; on the clocks of UTC, if nothing
+    else is said. Of a plan that is there the time zone alone may be changed."""
 
     at: str | None = None
     after_ms: int | None = None
     cron: str | None = None
-    time_zone: str = "UTC"
+    time_zone: str | None = None
 
     def kind(self) -> tuple[PlanKind, str]:
         given: Mapping[PlanKind, str | int | None] = {"once": self.at, "after": self.after_ms, "cron": self.cron}
@@ -124,6 +125,14 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         if len(found) != 1:
             raise Invalid("say when with exactly one of at, after_ms and cron", "at")
         return found[0]
+
+    @property
+    def says_when(self) -> bool:
+        return (self.at, self.after_ms, self.cron) != (None, None, None)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.says_when and self.time_zone is None
 
 
 async def add_plan(tx: Transaction, entity_id: str, owner_id: str, what: str, timing: Timing) -> Plan:
@@ -133,7 +142,8 @@ async def add_plan(tx: Transaction, entity_id: str, owner_id: str, what: str, ti
         raise Invalid(f"{entity_id} is no agent, and only agents carry out plans", "entity_id")
     await named(tx, entity_id.removeprefix(AGENT))
     kind, spec = timing.kind()
-    due = first_time(kind, spec, timing.time_zone, tx.now)
+    time_zone = "UTC" if timing.time_zone is None else timing.time_zone
+    due = first_time(kind, spec, time_zone, tx.now)
     if len(await tx.find(PLANS_OF, entity_id=entity_id, limit=MOST_PLANS)) >= MOST_PLANS:
         raise Conflict(f"an agent has at most {MOST_PLANS} plans; delete one first")
     plan = Plan(
@@ -143,7 +153,7 @@ async def add_plan(tx: Transaction, entity_id: str, owner_id: str, what: str, ti
         what=what,
         kind=kind,
         spec=spec,
-        time_zone=timing.time_zone,
+        time_zone=time_zone,
         next_at=due,
     )
     await set_timer(tx, PLAN, plan.id, due)
@@ -168,19 +178,31 @@ async def change_plan(
     fields: dict[str, Any] = {}
     if what is not None:
         fields["what"] = check_plain_text(what, "what")
-    if timing is not None:
-        kind, spec = timing.kind()
-        due = first_time(kind, spec, timing.time_zone, tx.now)
-        fields |= {"kind": kind, "spec": spec, "time_zone": timing.time_zone, "next_at": due, "enabled": True}
+    if timing is not None and not timing.is_empty:
+        fields |= _retimed(plan, timing, tx.now)
     if enabled is not None:
-        fields |= {"enabled": enabled, "next_at": fields.get("next_at") if enabled else None}
-        if enabled and timing is None:
-            fields["next_at"] = first_time(plan.kind, plan.spec, plan.time_zone, tx.now)
+        after = msgspec.structs.replace(plan, **fields)
+        due = after.next_at if after.enabled else None
+        if enabled and due is None:
+            due = first_time(after.kind, after.spec, after.time_zone, tx.now)
+        fields |= {"enabled": enabled, "next_at": due if enabled else None}
     if not fields:
         return plan
     changed = await tx.update(plan, **fields)
     await _time(tx, changed)
     return changed
+
+
+def _retimed(plan: Plan, timing: Timing, now: int) -> dict[str, Any]:
+    """A plan's fields at another time, at which it goes on; or the same time on other clocks, where it stands as it did."""
+    time_zone = plan.time_zone if timing.time_zone is None else timing.time_zone
+    kind, spec = timing.kind() if timing.says_when else (plan.kind, plan.spec)
+    if timing.says_when:
+        due = first_time(kind, spec, time_zone, now)
+        return {"kind": kind, "spec": spec, "time_zone": time_zone, "next_at": due, "enabled": True}
+    zone(time_zone)
+    moves = plan.enabled and kind != "after"
+    return {"time_zone": time_zone, "next_at": first_time(kind, spec, time_zone, now) if moves else plan.next_at}
 
 
 async def delete_plan(tx: Transaction, entity_id: str, id: str) -> None:

@@ -163,7 +163,7 @@ class Spaces:
         at: str | None = None,
         after_ms: int | None = None,
         cron: str | None = None,
-        time_zone: str = "UTC",
+        time_zone: str | None = None,
     ) -> Plan:
         """Have an agent (`agent:NAME`) do something at a moment, after a while, or as a cron expression says."""
         timing = Timing(at=at, after_ms=after_ms, cron=cron, time_zone=time_zone)
@@ -182,10 +182,10 @@ class Spaces:
         at: str | None = None,
         after_ms: int | None = None,
         cron: str | None = None,
-        time_zone: str = "UTC",
+        time_zone: str | None = None,
     ) -> Plan:
         """Say another thing or another time; stop a plan, and let it go on."""
-        timing = Timing(at=at, after_ms=after_ms, cron=cron, time_zone=time_zone) if at or after_ms or cron else None
+        timing = Timing(at=at, after_ms=after_ms, cron=cron, time_zone=time_zone)
         return await self._write(keeping.change_plan, entity_id, id, what=what, enabled=enabled, timing=timing)
 
     async def delete_plan(self, entity_id: str, id: str) -> None:

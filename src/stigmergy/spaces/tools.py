@@ -96,7 +96,7 @@ class SetPlan(msgspec.Struct, forbid_unknown_fields=True):
     at: Annotated[str | None, Meta(description="A moment, such as 2030-05-01T09:00.")] = None
     after_ms: Annotated[int | None, Meta(description="Milliseconds from now.")] = None
     cron: Annotated[str | None, Meta(description="A cron expression of five fields.")] = None
-    time_zone: Annotated[str, Meta(description="A name such as Europe/Berlin.")] = "UTC"
+    time_zone: Annotated[str | None, Meta(description="A name such as Europe/Berlin; UTC, if it was never said.")] = None
     enabled: bool | None = None
 
 
@@ -253,12 +253,11 @@ async def delete_goal(tx: Transaction, acting: Acting, args: Arguments) -> Outco
 
 async def set_plan(tx: Transaction, acting: Acting, args: Arguments) -> Outcome:
     me = acting.run.entity_id
-    times = {name: args.get(name) for name in ("at", "after_ms", "cron")}
-    timing = Timing(**times, time_zone=args.get("time_zone", "UTC")) if any(times.values()) else None
+    timing = Timing(**{name: args.get(name) for name in ("at", "after_ms", "cron", "time_zone")})
     if args.get("id") is not None:
         changed = await keeping.change_plan(tx, me, args["id"], what=args.get("what"), timing=timing, enabled=args.get("enabled"))
         return Done(_plan(changed))
-    if args.get("what") is None or timing is None:
+    if args.get("what") is None or not timing.says_when:
         return Refused("a new plan says what, and when with one of at, after_ms and cron")
     return Done(_plan(await keeping.add_plan(tx, me, acting.run.owner_id, args["what"], timing)))
 

@@ -164,7 +164,7 @@ class SyncSpaces:
         at: str | None = None,
         after_ms: int | None = None,
         cron: str | None = None,
-        time_zone: str = "UTC",
+        time_zone: str | None = None,
     ) -> Plan:
         """Have an agent (`agent:NAME`) do something at a moment, after a while, or as a cron expression says."""
         body = wire.given(what=what, at=at, after_ms=after_ms, cron=cron, time_zone=time_zone)
@@ -183,7 +183,7 @@ class SyncSpaces:
         at: str | None = None,
         after_ms: int | None = None,
         cron: str | None = None,
-        time_zone: str = "UTC",
+        time_zone: str | None = None,
     ) -> Plan:
         """Say another thing or another time; stop a plan, and let it go on."""
         body = wire.given(what=what, enabled=enabled, at=at, after_ms=after_ms, cron=cron, time_zone=time_zone)
