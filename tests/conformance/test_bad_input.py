@@ -256,10 +256,10 @@ async def test_what_a_visible_tool_takes_and_gives_is_clipped_in_its_space_howev
     async def turn(text: str) -> str:
         """The other way round."""
         if fails:
-            raise ValueError(text)
+            raise ValueError(text * 2)
         return text[::-1]
 
-    steps = Steps(call("turn", text="x" * (2 << 20)), "done")
+    steps = Steps(call("turn", text="x" * 900_000), "done")
     async with App(settings=settings, agents=[agent("ada", steps, tools=[turn])]) as app:
         mia = app.spaces_of("mia")
         space = await mia.create("us", members=["agent:ada"])
