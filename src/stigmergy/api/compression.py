@@ -48,10 +48,15 @@ class Compress:
 
 
 def _wanted(scope: Scope) -> str | None:
-    """The best encoding of an Accept-Encoding header; None when it names none that we have."""
-    accepted = next((value for name, value in scope["headers"] if name == b"accept-encoding"), b"").decode("latin-1").lower()
-    if not accepted:
-        return None
+    """The encoding for an answer; None for none."""
+    for name, value in scope["headers"]:
+        if name == b"accept-encoding":
+            return _best(value.decode("latin-1").lower())
+    return None
+
+
+def _best(accepted: str) -> str | None:
+    """The best encoding that an Accept-Encoding header names; None when it names none that we have."""
     refused: set[str] = set()
     named: set[str] = set()
     for part in accepted.split(","):
