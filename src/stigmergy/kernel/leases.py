@@ -166,7 +166,11 @@ async def hold(tx: Transaction, worker: str, claim: Claim) -> None:
     """Begin every write of a worker with this: refused unless the claim is still its own, and stays so until the commit."""
     found = await tx.rows(HOLD, of=claim.tenant, queue=claim.queue, id=claim.id, worker=worker, fence=claim.fence)
     if not found:
-        raise LeaseLost(f"{claim.queue} {claim.id} was taken over from this worker; drop what it was about to write")
+        raise lost(claim)
+
+
+def lost(claim: Claim) -> LeaseLost:
+    return LeaseLost(f"{claim.queue} {claim.id} was taken over from this worker; drop what it was about to write")
 
 
 async def release(tx: Transaction, worker: str, claim: Claim, due_at: int | None = None) -> None:

@@ -34,13 +34,15 @@ async def settle_call(
     duration_ms: int | None = None,
     model: str = "",
     images: Sequence[Image] = (),
+    pos: int | None = None,
 ) -> Settled:
-    """Record what came of a call, and what the model is told of it."""
+    """Record what came of a call, and what the model is told of it; at a position and the next, if the caller took them."""
     check_transition(CALL_TRANSITIONS, f"tool call {call.id}", call.status, status)
     text = f"error: {error}" if status != "success" else log.as_text(result)
     whole = await log.kept(tx, text)
     parts = [*(whole.parts or ()), *await log.pictured(tx, images)]
-    pos = await store.advance(tx, run.id, 2)
+    if pos is None:
+        pos = await store.advance(tx, run.id, 2)
     settled = await tx.update(
         call,
         status=status,

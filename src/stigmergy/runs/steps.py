@@ -184,8 +184,7 @@ async def write_step(tx: Transaction, worker: str, claim: Claim, run: Run, step:
     if step.ending is not None:
         await lock_with_parent(tx, run)
     taken = len(step.thoughts) + 1 + len(step.calls) + (step.remark is not None)
-    first = await store.advance(tx, run.id, taken)
-    await hold(tx, worker, claim)
+    first = await store.advance_held(tx, worker, claim, taken)
     number = run.step + 1
     for hash_, body in step.blocks.items():
         if await put_block(tx, body, "text/plain") != hash_:
@@ -324,10 +323,10 @@ async def record_result(
     thoughts: Sequence[NewThought] = (),
 ) -> Settled:
     """What came of a call that the worker made; with an error a checkpoint, and a pause when a person is to decide."""
+    pos = await store.advance_held(tx, worker, claim, 2)
     settled = await settle_call(
-        tx, run, call, status, result=result, error=error, duration_ms=duration_ms, model=model, images=images
+        tx, run, call, status, result=result, error=error, duration_ms=duration_ms, model=model, images=images, pos=pos
     )
-    await hold(tx, worker, claim)
     if mark_error and status == "failed":
         await checkpoint(tx, run, "tool_error", pos=settled.message.pos)
     if pause is not None and not await tx.find(store.WAITS_OF_CALL, run_id=run.id, call_id=pause_of(call.step)):

@@ -3,7 +3,8 @@
 from typing import NamedTuple
 
 from stigmergy.errors import NotFound
-from stigmergy.kernel.query import Statement
+from stigmergy.kernel.leases import Claim, lost
+from stigmergy.kernel.query import Statement, either
 from stigmergy.kernel.transaction import Snapshot, Transaction
 from stigmergy.runs.model import CHECKPOINTS, RUN_MESSAGES, RUNS, TASKS, THOUGHTS, TOOL_CALLS, VARIABLES, WAITS, Run
 
@@ -20,7 +21,20 @@ ADD_HEAD = Statement(
 LOCK_HEAD = Statement("run_heads.lock", f"SELECT pos, agent, queue, active FROM run_heads WHERE {_MINE} {{for_update}}")
 QUEUE = Statement("run_heads.queue", f"SELECT queue, active FROM run_heads WHERE {_MINE}")
 POSITION = Statement("run_heads.position", f"SELECT pos FROM run_heads WHERE {_MINE}")
-ADVANCE = Statement("run_heads.advance", f"UPDATE run_heads SET pos = pos + :count WHERE {_MINE} RETURNING pos")
+_ADVANCE = f"UPDATE run_heads SET pos = pos + :count WHERE {_MINE}"
+ADVANCE = Statement("run_heads.advance", f"{_ADVANCE} RETURNING pos")
+_HELD = (
+    "ready.tenant = :tenant AND ready.queue = :queue AND ready.id = :run_id AND ready.worker = :worker AND ready.fence = :fence"
+)
+# The same for a worker, if the run is still its own; as one statement, since each step needs it twice. As everywhere the head is
+# locked before the claim.
+ADVANCE_HELD = Statement(
+    "run_heads.advance_held",
+    either(
+        f"{_ADVANCE} AND EXISTS (SELECT 1 FROM ready WHERE {_HELD}) RETURNING pos",
+        f"WITH head AS ({_ADVANCE} RETURNING pos) SELECT head.pos FROM head, ready WHERE {_HELD} FOR UPDATE OF ready",
+    ),
+)
 MARK = Statement(
     "run_heads.mark",
     f"UPDATE run_heads SET active = CAST(:active AS BOOLEAN), parked = CAST(:parked AS BOOLEAN) WHERE {_MINE}",
@@ -153,6 +167,15 @@ async def advance(tx: Transaction, run_id: str, count: int) -> int:
     """Take so many positions of a run's log, and lock it. Gives the first."""
     ((pos,),) = await tx.rows(ADVANCE, run_id=run_id, count=count)
     return pos - count + 1
+
+
+async def advance_held(tx: Transaction, worker: str, claim: Claim, count: int) -> int:
+    """The same for the worker that has claimed the run: refused unless it is still its own, and stays so until the commit."""
+    held = {"queue": claim.queue, "worker": worker, "fence": claim.fence}
+    rows = await tx.rows(ADVANCE_HELD, run_id=claim.id, count=count, **held)
+    if not rows:
+        raise lost(claim)
+    return rows[0][0] - count + 1
 
 
 async def locked_run(tx: Transaction, run_id: str) -> Run:
