@@ -36,6 +36,8 @@ TRANSITIONS: dict[type, Mapping[str, Iterable[str]]] = {
     ToolCall: CALL_TRANSITIONS,
     Wait: WAIT_TRANSITIONS,
 }
+# How a run ends that takes with it what it left at work.
+BROKEN_OFF = ("failed", "canceled")
 FIRST = {Run: {"queued"}, Task: {"pending"}, ToolCall: {"pending", "running"}, Wait: {"open"}}
 
 # The tables of a program that has no notes.
@@ -315,7 +317,7 @@ def check_place_in_tree(life: Life, lives: Lives) -> None:
         return
     parent = lives.of[run.parent_run_id]
     assert (run.nesting, run.root_id) == (parent.run.nesting + 1, parent.run.root_id)
-    if parent.run.status in ("failed", "canceled") and not _was_told_since(life, parent.run.ended_at or 0):
+    if parent.run.status in BROKEN_OFF and not _was_told_since(life, parent.run.ended_at or 0):
         assert run.status in ENDED, f"{run} goes on under {parent.run}"
     waits = [wait for wait in parent.waits if wait.party == run.id]
     for wait in waits:
@@ -323,10 +325,20 @@ def check_place_in_tree(life: Life, lives: Lives) -> None:
             assert run.status not in ENDED, f"{wait} waits for a run that is over: {run}"
         if wait.status == "answered" and run.task_id is not None:
             assert (wait.answer or {}).get("run_id") == run.id
-    if run.task_id is not None and not waits and parent.run.status not in ("failed", "canceled"):
+    if run.task_id is not None and not waits and parent.run.status not in BROKEN_OFF and not _was_stopped_from_above(run, lives):
         task = lives.tasks[run.task_id]
         told = [message.name for message in parent.messages if (message.name or "").startswith(f"task:{task.id}:")]
         assert told == [f"task:{task.id}:{number}" for number in range(1, task.completions + 1)], f"{parent.run} heard {told}"
+
+
+def _was_stopped_from_above(run: Run, lives: Lives) -> bool:
+    """It ended with a whole tree. Who is in there is told of nothing any more, since that would wake who is done."""
+    above = run
+    while run.status == "canceled" and above.parent_run_id is not None:
+        above = lives.of[above.parent_run_id].run
+        if above.status in BROKEN_OFF:
+            return True
+    return False
 
 
 def _was_told_since(life: Life, moment: int) -> bool:

@@ -13,6 +13,7 @@ import msgspec
 
 from stigmergy.agents.model import ToolSpec
 from stigmergy.agents.models.port import Image
+from stigmergy.engine.patience import within
 from stigmergy.errors import Invalid, StigmergyError
 from stigmergy.runs.model import ToolCall
 from stigmergy.runs.texts import sound, sound_value
@@ -52,8 +53,7 @@ async def attempt(spec: ToolSpec, call: ToolCall, make: Make) -> Outcome:
         if number > 1:
             await asyncio.sleep(PAUSE_SECONDS * 2 ** (number - 2))
         try:
-            async with asyncio.timeout(spec.timeout_ms / 1000):
-                made = await make()
+            made = await within(spec.timeout_ms / 1000, make())
             value, images = made if isinstance(made, Pictured) else (made, ())
             return Outcome(plain(value), None, _ms(began), images)
         except TimeoutError:

@@ -9,6 +9,7 @@ import msgspec
 
 from stigmergy.agents.model import Limits
 from stigmergy.agents.models.port import Asked, Model, ModelFailed, Reply, Request
+from stigmergy.engine.patience import within
 from stigmergy.engine.streaming import Stream
 from stigmergy.errors import StigmergyError
 from stigmergy.kernel.clock import Clock
@@ -28,8 +29,8 @@ async def think(
     for attempt in range(1, limits.model_tries + 1):
         stream = new_stream()
         try:
-            async with asyncio.timeout(limits.model_timeout_ms / 1000):
-                return checked(await model.request(request, stream.add if streams else None), request.model), stream
+            asked = model.request(request, stream.add if streams else None)
+            return checked(await within(limits.model_timeout_ms / 1000, asked), request.model), stream
         except TimeoutError:
             stream.withdraw()
             failure = ModelFailed(f"{request.model} did not answer within {limits.model_timeout_ms / 1000:g} s", retryable=True)
