@@ -11,7 +11,7 @@ from stigmergy.errors import Invalid
 from stigmergy.runs import queries
 from stigmergy.runs.model import Run
 from stigmergy.settings import Settings
-from support.agents import Steps, agent, asked, call, ended, runs_of, system, until, until_status, until_waiting
+from support.agents import Steps, agent, asked, call, ended, runs_of, steps_done, system, until, until_status, until_waiting
 
 
 @tool
@@ -229,3 +229,51 @@ async def test_who_answers_a_run_that_is_over_is_told_so(settings: Settings) -> 
         await handle.cancel()
         with pytest.raises(Exception, match="canceled already"):
             await app.runs.answer(wait.id, text="late")
+
+
+def _waits_for_ever(request: Request) -> Reply | str:
+    """Asks and waits, again and again, until that is refused."""
+    last = request.messages[-1].content
+    return last if last.startswith("error: ") else call("send_message", text=f"number {steps_done(request)}?", wait=True)
+
+
+async def test_a_run_waits_so_often_one_after_another_and_no_more(settings: Settings) -> None:
+    ada = agent("ada", _waits_for_ever, max_steps=20, successive_waits=3)
+    async with App(settings=settings, agents=[ada]) as app:
+        mia = app.spaces_of("mia")
+        space = await mia.create("us", members=["tom", "agent:ada"])
+        await mia.post(space.id, "@ada, ask me")
+        for number in range(3):
+            await until(lambda number=number: _said(app, space.id, f"number {number}?"))
+            await mia.post(space.id, f"answer {number}")
+        run = await ended(app, (await runs_of(app, "ada"))[0].id)
+        assert run.result == "error: you have waited 3 times, one after another, and may not wait again; go on with what you know"
+        # woken again it may wait again
+        await app.runs.hear(run.id, "once more")
+        await until(lambda: _said(app, space.id, "number 5?"))
+
+
+async def test_so_many_runs_of_an_agent_wait_for_replies_and_no_more(settings: Settings) -> None:
+    ada = agent("ada", _waits_for_ever)
+    async with App(settings=settings, agents=[ada, agent("bob", _waits_for_ever)]) as app:
+        mia, tom = app.spaces_of("mia"), app.spaces_of("tom")
+        space = await mia.create("us", members=["tom", "agent:ada", "agent:bob"])
+        for number in range(6):
+            await tom.post(space.id, f"@ada, ask for {number}")  # who is waited for is mia, the first other one
+        refused = await until(lambda: _first_completed(app, "ada"))
+        assert refused.result == (
+            "error: 5 other runs of yours wait for replies already; send it without waiting, or stop one with stop_run"
+        )
+        assert sorted(run.status for run in await runs_of(app, "ada")) == ["completed"] + ["waiting_reply"] * 5
+        asked = [message for message in await mia.messages(space.id) if message.author == "agent:ada"]
+        assert len(asked) == 5
+        await tom.post(space.id, "@bob, ask too")
+        await until(lambda: _waiting(app, "bob"))
+
+
+async def _first_completed(app: App, name: str) -> Run | None:
+    return next((run for run in await runs_of(app, name) if run.status == "completed"), None)
+
+
+async def _waiting(app: App, name: str) -> bool | None:
+    return any(run.status == "waiting_reply" for run in await runs_of(app, name)) or None

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import asyncpg
 import pytest
 
-from stigmergy.agents.model import Definition
+from stigmergy.agents.model import Definition, Limits
 from stigmergy.kernel.database import Database
 from stigmergy.kernel.transaction import Snapshot, Transaction
 from stigmergy.runs import store as runs
@@ -31,7 +31,8 @@ AT_ONCE = 40
 HELD = 3
 WAITING = "SELECT count(DISTINCT pid) FROM pg_locks WHERE NOT granted"
 ADA, BOB = "agent:ada", "agent:bob"
-ADA_DEFINITION = Definition(name="ada", model="scripted:nobody")
+# More of her runs wait at once than an agent's may, unless it is said.
+ADA_DEFINITION = Definition(name="ada", model="scripted:nobody", limits=Limits(waiting_runs=10 * ROUNDS))
 
 
 class Round(NamedTuple):

@@ -22,6 +22,7 @@ from stigmergy.spaces.mentions import find_mentions
 from stigmergy.spaces.model import GoalStatus, Member, Memory, Roster, Space, SpaceMessage
 from stigmergy.spaces.prompt import OTHER_RUNS
 from stigmergy.spaces.store import AFTER_ALL, GOALS_OF, JOINED, MEMORIES_OF, PLANS_OF, roster_of
+from stigmergy.spaces.waiting import why_not_wait
 
 REPLY_TIMEOUT_MS = 300_000
 # Of how many spaces of an agent a name is looked for.
@@ -145,6 +146,8 @@ async def _send(tx: Transaction, acting: Acting, said: Said, *, wait: bool) -> O
     waited = _waited_for(roster, me, find_mentions(said.content, roster))
     if not waited:
         return Refused("there is nobody else in this space to wait for")
+    if (against := await why_not_wait(tx, run, acting.definition.limits)) is not None:
+        return Refused(against)
     message = await commands.post(tx, me, run.active_space_id, said, run_id=run.id)
     return _waiting(message, waited)
 
