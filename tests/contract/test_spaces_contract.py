@@ -169,6 +169,15 @@ async def test_a_space_is_followed_from_any_position(mia: Any, tom: Any) -> None
         await first(tom.follow("nothing"), 1)
 
 
+async def test_who_came_back_is_told_all_of_it(mia: Any, tom: Any) -> None:
+    space = await mia.create(members=["tom"])
+    await mia.remove(space.id, "tom")
+    await mia.post(space.id, "he is gone")
+    await mia.add(space.id, "tom")
+    told = await first(tom.follow(space.id, after=0), 5)
+    assert [event.kind for event in told] == ["member.joined"] * 2 + ["member.left", "message.created", "member.joined"]
+
+
 async def test_who_is_writing_is_told(mia: Any, tom: Any) -> None:
     space = await mia.create(members=["tom"])
     coming = asyncio.ensure_future(first(tom.follow(space.id, after=0), 3))

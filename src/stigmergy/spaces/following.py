@@ -140,7 +140,7 @@ class Following:
                 event = self._event(change)
                 if event is not None:
                     await self._queue.put(event)
-                if self._is_sent_away(change):
+                if self._is_let_go(change) and not await self._database.read(self._is_back, scope=self._scope):
                     break
         except Exception:
             await self._queue.put(None)
@@ -197,9 +197,13 @@ class Following:
                         status = "active" if said.active else "inactive"
                         await self._queue.put(Event(kind="typing", entity_id=said.entity_id, status=status))
 
-    def _is_sent_away(self, change: Change) -> bool:
+    def _is_let_go(self, change: Change) -> bool:
         gone = change.event == "delete" and isinstance(change.record, Membership)
         return gone and change.id == f"{self._space_id}/{self._reader}"
+
+    async def _is_back(self, tx: Snapshot) -> bool:
+        """Whether a reader who was let go in the part of the journal that is read has been let in again since."""
+        return await tx.get(Membership, self._space_id, self._reader) is not None
 
 
 async def _beginning(tx: Snapshot, reader: str, space_id: str) -> tuple[int, list[Run], list[Wait]]:
