@@ -98,6 +98,18 @@ async def test_who_leaves_speaks_no_more_and_may_come_back(store: Database) -> N
     assert (await store.write(say, "tom", space.id, "I am back")).pos == 2
 
 
+async def test_who_comes_back_has_read_what_they_had_read(store: Database) -> None:
+    space = await talk(store)
+    first = await store.write(say, "mia", space.id, "one")
+    await store.write(commands.mark_processed, "tom", space.id, first.id)
+    for _ in range(2):
+        await store.write(commands.remove_member, "tom", space.id, "tom")
+        await store.write(say, "mia", space.id, "meanwhile")
+        await store.write(commands.add_member, "mia", space.id, "tom")
+    back = await store.read(queries.member, "tom", space.id, "tom")
+    assert (back.last_processed_message_id, back.last_processed_seq) == (first.id, 1)
+
+
 async def test_a_name_that_changes_is_the_new_one_everywhere(store: Database) -> None:
     space = await talk(store)
     await store.write(say, "tom", space.id, "I am tom")
@@ -151,6 +163,13 @@ async def test_the_same_message_sent_again_is_one_message(store: Database) -> No
     with pytest.raises(AlreadyExists):
         await store.write(say, "tom", space.id, "hello", id="mine")
     assert (await store.write(say, "mia", space.id, "next")).pos == 2
+    changed = await store.write(commands.edit, "mia", space.id, "mine", "hello!")
+    assert await store.write(say, "mia", space.id, "hello", id="mine") == changed
+    taken_back = await store.write(commands.delete, "mia", space.id, "mine")
+    assert await store.write(say, "mia", space.id, "hello", id="mine") == taken_back
+    for other in ("hello!", "", "something else"):
+        with pytest.raises(AlreadyExists):
+            await store.write(say, "mia", space.id, other, id="mine")
 
 
 async def test_a_message_has_the_parts_that_are_stored(store: Database) -> None:

@@ -11,6 +11,7 @@ import msgspec
 from stigmergy.agents.store import named
 from stigmergy.errors import AlreadyExists, Conflict, Invalid, NotFound, VersionConflict
 from stigmergy.kernel.blocks import has_block
+from stigmergy.kernel.history import read_history
 from stigmergy.kernel.transaction import Transaction
 from stigmergy.runs.model import Part
 from stigmergy.runs.waits import answer_reply
@@ -183,8 +184,13 @@ async def delete_space(tx: Transaction, by: str, id: str) -> None:
 
 
 async def _add(tx: Transaction, space_id: str, entity_id: str, pos: int) -> Membership:
+    """Who comes back goes on where they were: how far they have read never goes back."""
     await ensure_entity(tx, entity_id)
-    return await tx.insert(Membership(space_id=space_id, entity_id=entity_id, joined_pos=pos))
+    there = Membership(space_id=space_id, entity_id=entity_id, joined_pos=pos)
+    for earlier in await read_history(tx, Membership, space_id, entity_id, limit=1) if pos else ():
+        read = {"last_processed_message_id": earlier.last_processed_message_id, "last_processed_pos": earlier.last_processed_pos}
+        there = msgspec.structs.replace(there, **read)
+    return await tx.insert(there)
 
 
 async def locked(tx: Transaction, by: str, space_id: str) -> tuple[int, Roster]:
@@ -214,7 +220,7 @@ async def post(tx: Transaction, author: str, space_id: str, said: Said, *, run_i
     if said.id is not None:
         known = await tx.get(SpaceMessage, check_id(said.id, "id"))
         if known is not None:
-            return _the_same(known, author, space_id, said)
+            return await _the_same(tx, known, author, space_id, said)
     content = check_content(said.content, said.parts)
     await _check_parts(tx, said.parts or ())
     metadata = check_metadata(said.metadata)
@@ -311,9 +317,11 @@ async def mark_processed(tx: Transaction, entity_id: str, space_id: str, message
     return await tx.update(membership, last_processed_message_id=message.id, last_processed_pos=message.pos)
 
 
-def _the_same(known: SpaceMessage, author: str, space_id: str, said: Said) -> SpaceMessage:
-    """A message that came again."""
-    if (known.author, known.space_id) != (author, space_id) or (known.version == 1 and known.content != said.content):
+async def _the_same(tx: Transaction, known: SpaceMessage, author: str, space_id: str, said: Said) -> SpaceMessage:
+    """A message that came again, as it is now. It is the same if it says what that said first, as far as this is still known."""
+    first = known if known.version == 1 else next(iter(await read_history(tx, SpaceMessage, known.id, below=2)), None)
+    words = said.content if first is None else first.content
+    if (known.author, known.space_id) != (author, space_id) or words != said.content:
         raise AlreadyExists(f"there is another message {known.id}; a message of your own needs an id of its own")
     return known
 
