@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from stigmergy import App
+from stigmergy.agents.model import Definition
 from stigmergy.settings import Settings
 from support.loopback import LiveServer
 from support.receiver import Receiver, answer
@@ -141,6 +142,27 @@ async def test_it_can_be_asked_what_a_change_would_fire_and_what_looks_wrong(ser
     assert [finding["code"] for finding in checked.json()["findings"]] == ["self_start"]
     broken = await service.post("/v1/triggers/check", json={"triggers": [{"id": "x"}]})
     assert (broken.status_code, broken.json()["where"]) == (422, "triggers[0]")
+
+
+@pytest.mark.parametrize("view", ["context", "full"])
+async def test_no_secret_is_told_to_who_follows_or_is_called(service: Service, live: tuple[App, LiveServer], view: str) -> None:
+    await service.put_trigger("keys", collection="service_keys", condition=None)
+    await service.put_trigger("rules", collection="rules", condition=None)
+    await live[0].agents.put(Definition(name="ada", model="theirs", executor="external"))
+    (await service.post("/v1/agents/ada/keys", json={})).raise_for_status()
+    await service.put_trigger("late")
+    for call in await service.receiver.got(2):
+        assert SECRET not in str(call.body)
+        assert call.document["data"].get("digest", "") == ""
+    told = ""
+    async with asyncio.timeout(20), service.stream("GET", "/v1/events", params={"after": "0", "view": view}) as feed:
+        async for piece in feed.aiter_text():
+            told += piece
+            if '"id":"late"' in told:
+                break
+    assert "whsec_…" in told
+    assert SECRET not in told
+    assert '"digest":""' in told
 
 
 async def test_triggers_and_deliveries_are_for_operators(live: tuple[App, LiveServer], service: Service) -> None:
