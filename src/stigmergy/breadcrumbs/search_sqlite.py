@@ -13,12 +13,15 @@ SCORED = 5_000
 COUNT = """SELECT value, (SELECT count(*) FROM
            (SELECT 1 FROM search_text WHERE search_text MATCH '"' || value || '"' LIMIT :bound)) FROM {each:words}"""
 
-# The outer loop is over the words' records (CROSS JOIN), newest first, so that the bound holds.
+# The outer loop is over the words' records (CROSS JOIN), newest first, so that the bound holds. Which of them are among the ids
+# is seen by their numbers, before anything of them is read; without the `+` the words would be looked up for each number anew.
 MATCH = f"""SELECT id, -score FROM (
                 SELECT e.id AS id, e.number AS number, bm25(search_text) AS score
                 FROM search_text CROSS JOIN search_entries e ON e.number = search_text.rowid
                 WHERE search_text MATCH (SELECT group_concat('"' || value || '"', ' OR ') FROM {{each:words}})
-                  AND e.tenant = :tenant AND (:ids IS NULL OR e.id IN (SELECT value FROM {{each:ids}}))
+                  AND e.tenant = :tenant
+                  AND (:ids IS NULL OR +search_text.rowid IN (
+                      SELECT number FROM search_entries WHERE tenant = :tenant AND id IN (SELECT value FROM {{each:ids}})))
                 ORDER BY search_text.rowid DESC LIMIT {SCORED})
             ORDER BY score, number DESC LIMIT :many"""
 
