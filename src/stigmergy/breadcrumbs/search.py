@@ -37,6 +37,9 @@ FREQUENT = 5_000
 NARROW = 2_000
 # Ranked records that are looked at for one search at the most.
 LOOKED = 20_000
+# So many times more of a ranking is asked for when there are too few of it, since to ask again is to rank again; and at once when
+# a selector is there to leave some out.
+MORE = 8
 # Of each list in a fusion; k as in the paper of Cormack, Clarke and Büttcher.
 FUSED = 50
 K = 60
@@ -111,11 +114,11 @@ async def search(
     _check(asked.text)
     if not 1 <= limit <= MOST_HITS:
         raise Invalid(f"a search gives 1 to {MOST_HITS} hits", "limit")
-    wanted = _Wanted(tx, await with_spaces(tx, reader), selector)
     ((stale,),) = await tx.rows(COUNT_STALE)
     among = await _narrowed(tx, selector)
     if among is not None and not among:
         return Hits([], stale)
+    wanted = _Wanted(tx, await with_spaces(tx, reader), selector, among)
     if method == "text" or (method == "hybrid" and asked.model == NoEmbedder.name):
         return Hits(await wanted.best(_by_text(tx, asked, among), limit), stale, wanted.cut)
     by_vector = await _by_vector(tx, asked, among)
@@ -149,9 +152,10 @@ def _in_order(hits: list[Hit]) -> list[Hit]:
 class _Wanted:
     """Whom a search may find: what the reader may see, of what the selector matches."""
 
-    def __init__(self, tx: Snapshot, reader: Reader, selector: Selector) -> None:
+    def __init__(self, tx: Snapshot, reader: Reader, selector: Selector, among: Sequence[str] | None) -> None:
         self._tx = tx
         self._matches = compile_selector(selector).predicate
+        self._leaves_many_out = among is None and selector != Selector()
         self._given: dict[str, Any] = {
             "now": tx.now,
             **as_given(reader),
@@ -162,7 +166,7 @@ class _Wanted:
     async def best(self, rank: Rank, limit: int) -> list[Hit]:
         """The first `limit` of a ranking that are wanted. More and more of it is asked for until there are enough."""
         hits: list[Hit] = []
-        looked, many = 0, 2 * limit
+        looked, many = 0, 2 * limit * (MORE if self._leaves_many_out else 1)
         while True:
             ranked = await rank(many)
             for start in range(looked, len(ranked), 2 * limit):
@@ -174,7 +178,7 @@ class _Wanted:
             if many >= LOOKED:
                 self.cut = True
                 return _in_order(hits)
-            looked, many = len(ranked), min(many * 8, LOOKED)
+            looked, many = len(ranked), min(many * MORE, LOOKED)
 
     async def _wanted(self, ranked: Sequence[Ranked]) -> list[Hit]:
         unknown = [id for id, _ in ranked if id not in self._known]
