@@ -17,6 +17,7 @@ from stigmergy.kernel.history import read_history
 from stigmergy.kernel.journal import Change, Event, Seen
 from stigmergy.kernel.predicates import ConditionFailed, Predicate
 from stigmergy.kernel.transaction import Snapshot
+from stigmergy.triggers.events import concealed
 
 FeedView = Literal["context", "full", "none"]
 NAMES: dict[Event, str] = {"create": "created", "update": "updated", "delete": "deleted"}
@@ -99,7 +100,7 @@ async def rendered(tx: Snapshot, change: Change, as_what: Told, view: FeedView) 
         if isinstance(record, Breadcrumb) and not as_what.bare:
             data |= await _breadcrumb_data(tx, record, as_what, view)
     elif record is not None and as_what.event != "delete" and view != "none":
-        data = msgspec.to_builtins(record)
+        data = concealed(msgspec.to_builtins(record))
         data.pop("tenant")
     return frame(change.seq, _type(change, as_what), data | _about(change, as_what))
 

@@ -137,10 +137,15 @@ def shown(record: Record | None) -> dict[str, Any] | None:
     if record is None:
         return None
     fields: dict[str, Any] = msgspec.to_builtins(record)
-    found = {name: _on_the_wire(name, value) for name, value in fields.items() if name not in _OURS}
-    if isinstance(found.get("action"), dict) and "secret" in (action := cast(dict[str, Any], found["action"])):
-        found["action"] = action | {"secret": "whsec_…"}
-    return found
+    return concealed({name: _on_the_wire(name, value) for name, value in fields.items() if name not in _OURS})
+
+
+def concealed(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields of any record without what is told to nobody: the secret of a trigger's action, the hash of a service key."""
+    hidden: dict[str, Any] = {"digest": ""} if "digest" in fields else {}
+    if isinstance(fields.get("action"), dict) and "secret" in (action := cast(dict[str, Any], fields["action"])):
+        hidden["action"] = action | {"secret": "whsec_…"}
+    return fields | hidden if hidden else fields
 
 
 def _on_the_wire(name: str, value: Any) -> Any:
