@@ -35,6 +35,10 @@ def test_triggers_are_checked_added_listed_tested_and_taken_away(folder: Path) -
     told = {each["id"]: each for each in json.loads(run(folder, "triggers", "test", change, "--json"))}
     assert (told["on-task"]["fires"], told["on-note"]["why_not"]) == (True, "the collection is tasks, not breadcrumbs")
     assert "fires  on-task" in run(folder, "triggers", "test", change, "--file", "triggers.json")
+    assert "no trigger on-other" in run(folder, "triggers", "rm", "on-task", "on-other", code=5)
+    assert "on-task" in run(folder, "triggers", "list")
+    for command in (("triggers", "add"), ("triggers", "rm"), ("deliveries", "discard")):
+        assert "name at least one" in run(folder, *command, code=2)
     run(folder, "triggers", "rm", "on-task")
     assert "on-task" not in run(folder, "triggers", "list")
     assert "no trigger on-task" in run(folder, "triggers", "rm", "on-task", code=5)

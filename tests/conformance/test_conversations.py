@@ -248,6 +248,16 @@ async def test_a_plans_run_must_enter_before_it_speaks(settings: Settings) -> No
     assert results[1].startswith("error: you are in no space 'Secrets'; yours are:")
 
 
+async def test_long_names_and_long_words_start_a_run_as_well(settings: Settings) -> None:
+    name, words = "a" * 128, "word\n" * 200
+    async with App(settings=settings, agents=[agent(name, lambda request: "done")]) as app:
+        await app.spaces.plan(f"agent:{name}", words, after_ms=1)
+        await settled(app, runs=1)
+        await app.spaces.trigger(name, (await app.spaces.create_key(name)).text, words)
+        await settled(app, runs=2)
+        assert sorted(run.cause.kind for run in await runs_of(app, name)) == ["plan", "service"]
+
+
 async def test_a_program_outside_starts_an_agent_with_its_key(settings: Settings) -> None:
     async with App(settings=settings, agents=[agent("ada", lambda request: f"did: {heard(request)}")]) as app:
         mia = app.spaces_of("mia")

@@ -105,6 +105,9 @@ def discard(*ids: str, store: Store = None, tenant: Tenant = "main", entity: As 
         Their ids, as `stigmergy deliveries ls` shows them.
     """
 
+    if not ids:
+        raise Invalid("name at least one delivery", "ids")
+
     async def run() -> None:
         async with _open(store, tenant, entity) as deliveries:
             for id in ids:

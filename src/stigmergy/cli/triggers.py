@@ -88,6 +88,8 @@ def add(*files: Path, tenant: Tenant = "main", store: Store = None, entity: As =
     files
         `triggers.json` or `.toml`.
     """
+    if not files:
+        raise Invalid("name at least one file", "files")
     reading = _reading(load({"store": store}), entity)
     loaded = [rule for file in files for rule in load_triggers(file, reading)]
 
@@ -110,8 +112,13 @@ def rm(*ids: str, tenant: Tenant = "main", store: Store = None, entity: As = "cl
         Their ids, as `stigmergy triggers list` shows them.
     """
 
+    if not ids:
+        raise Invalid("name at least one trigger", "ids")
+
     async def run() -> None:
         async with _open(store, tenant, entity) as triggers:
+            for id in ids:  # one that is not there leaves the others as they are
+                await triggers.get(id)
             for id in ids:
                 await triggers.delete(id)
 

@@ -18,6 +18,7 @@ from stigmergy.runs.waits import answer_reply
 from stigmergy.spaces.mentions import find_mentions
 from stigmergy.spaces.model import (
     AGENT,
+    LONGEST_SPACE_NAME,
     MOST_MEMBERS,
     SYSTEM,
     Entity,
@@ -121,13 +122,18 @@ async def ensure_space(
 ) -> Space | None:
     """Make a space with nobody in it, in which its owner can speak: one row. None when it is there already. The id of one that
     was deleted is not given to another: what was said there was not said to those who are in this one."""
-    check_plain_text(name, "name", 200, empty=True)
+    check_plain_text(name, "name", LONGEST_SPACE_NAME, empty=True)
     check_plain_text(about, "about", empty=True)
     metadata = check_metadata(metadata) or {}
     made = await tx.insert_new(Space(id=check_id(id, "id"), owner_id=owner_id, name=name, about=about, metadata=metadata))
     if made is not None and made.version > 1:
         raise AlreadyExists(f"there was a space {id}, which was deleted; choose another id")
     return made
+
+
+def name_for(agent: str, text: str) -> str:
+    """What the space of a run is called that no message started."""
+    return f"{agent}: {text[:80]}".replace("\n", " ")[:LONGEST_SPACE_NAME]
 
 
 async def change_space(tx: Transaction, by: str, id: str, fields: JsonObject, *, if_match: int | None = None) -> Space:
@@ -137,7 +143,7 @@ async def change_space(tx: Transaction, by: str, id: str, fields: JsonObject, *,
     assert stored is not None
     if if_match is not None and stored.version != if_match:
         raise VersionConflict(f"space {id} is at version {stored.version}, not {if_match}; read it again and repeat")
-    check_plain_text(fields.get("name", ""), "name", 200, empty=True)
+    check_plain_text(fields.get("name", ""), "name", LONGEST_SPACE_NAME, empty=True)
     check_plain_text(fields.get("about", ""), "about", empty=True)
     if "metadata" in fields:
         fields["metadata"] = check_metadata(fields["metadata"]) or {}

@@ -14,7 +14,7 @@ from stigmergy.kernel.timers import Timer, cancel_timer, set_timer
 from stigmergy.kernel.transaction import Snapshot, Transaction
 from stigmergy.runs.commands import Start, start_run
 from stigmergy.runs.model import Cause
-from stigmergy.spaces.commands import ensure_space
+from stigmergy.spaces.commands import ensure_space, name_for
 from stigmergy.spaces.model import AGENT, Goal, GoalStatus, Memory, Plan, PlanKind, check_metadata, check_plain_text
 from stigmergy.spaces.schedule import first_time, next_cron, zone
 from stigmergy.spaces.store import GOALS_OF, MEMORIES_OF, PLANS_OF
@@ -225,7 +225,7 @@ async def carry_out(tx: Transaction, timer: Timer) -> None:
         return
     await _time(tx, plan)
     space_id = tx.new_id()
-    await ensure_space(tx, space_id, plan.owner_id, name=f"{agent}: {plan.what[:80]}")
+    await ensure_space(tx, space_id, plan.owner_id, name=name_for(agent, plan.what))
     await start_run(
         tx,
         Start(

@@ -18,7 +18,7 @@ from stigmergy.kernel.ids import check_tenant
 from stigmergy.kernel.transaction import Snapshot, Transaction
 from stigmergy.runs.commands import Start, start_run
 from stigmergy.runs.model import Cause, Run
-from stigmergy.spaces.commands import ensure_space
+from stigmergy.spaces.commands import ensure_space, name_for
 from stigmergy.spaces.model import JsonObject, ServiceKey, check_plain_text
 from stigmergy.spaces.run_metadata import check_run_metadata
 from stigmergy.spaces.store import KEYS_OF
@@ -118,7 +118,7 @@ async def trigger(
             assert run is not None
             return run
     space_id = tx.new_id()
-    await ensure_space(tx, space_id, key.owner_id, name=f"{agent}: {instruction[:80]}".replace("\n", " "))
+    await ensure_space(tx, space_id, key.owner_id, name=name_for(agent, instruction))
     run = await start_run(
         tx,
         Start(
