@@ -1,18 +1,21 @@
 """When a person is asked first: for a tool, under a confidence, after an error; every word that they can say, and silence."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from stigmergy import Agent, App, Reply, Thinking, tool
-from stigmergy.agents.model import Approval
+from stigmergy.agents.model import Approval, ToolSpec
 from stigmergy.errors import Invalid
+from stigmergy.kernel.query import Statement
 from stigmergy.runs.model import Checkpoint, Run
 from stigmergy.runs.store import CHECKPOINTS_OF
 from stigmergy.settings import Settings
-from support.agents import Steps, agent, asked, call, calls, ended, heard, results, until_status, until_waiting
+from support.agents import Steps, agent, asked, call, calls, ended, heard, results, until, until_status, until_waiting
 
 MADE: list[str] = []
+READY = Statement("test.ready_approvals", "SELECT id FROM ready WHERE tenant = :tenant")
 
 
 @tool
@@ -239,3 +242,58 @@ async def test_a_call_that_may_be_made_once_is_approved_and_made_once_across_a_r
         await app.runs.answer(wait.id, decision="approve")
         assert (await ended(app, run.id)).result == "done"
         assert MADE == ["pay 3"]
+
+
+async def test_who_decides_while_the_step_is_at_work_does_not_break_what_the_run_waits_for_next(settings: Settings) -> None:
+    decided = asyncio.Event()
+
+    @tool
+    async def hold() -> str:
+        """At work until the person has decided."""
+        await decided.wait()
+        return "held"
+
+    script = Steps(calls(asked("pay", amount=5), asked("hold")), call("pick"), "done")
+    tools = [pay, hold, ToolSpec(name="pick", execution_type="client")]
+    async with App(settings=settings, agents=[agent("ada", script, tools=tools, require_approval=["pay"])]) as app:
+        run = await app.runs.start("ada", "pay him")
+        (wait,) = await until_waiting(app)
+        await app.runs.answer(wait.id, decision="approve")
+        decided.set()
+        (picked,) = await until_waiting(app)
+        await until(lambda: _let_go(app))
+        await app.runs.answer(picked.id, result="this")
+        assert await run.result(20) == "done"
+        assert (results(script.asked[2]), MADE) == (["paid 5", "held", "this"], ["pay 5"])
+
+
+async def test_who_decides_while_the_step_is_at_work_is_heard_though_a_client_has_not_answered(settings: Settings) -> None:
+    decided = asyncio.Event()
+
+    @tool
+    async def hold() -> str:
+        """At work until the person has decided."""
+        await decided.wait()
+        return "held"
+
+    script = Steps(calls(asked("pay", amount=5), asked("hold"), asked("pick")), "done")
+    tools = [pay, hold, ToolSpec(name="pick", execution_type="client")]
+    async with App(settings=settings, agents=[agent("ada", script, tools=tools, require_approval=["pay"])]) as app:
+        run = await app.runs.start("ada", "pay him")
+        waits = {wait.kind: wait for wait in await until_waiting(app, 2)}
+        await app.runs.answer(waits["approval"].id, decision="approve")
+        decided.set()
+        await until(lambda: _made(1))
+        await until(lambda: _let_go(app))
+        await app.runs.answer(waits["tool"].id, result="this")
+        assert await run.result(20) == "done"
+        assert (results(script.asked[1]), len(script.asked)) == (["paid 5", "held", "this"], 2)
+
+
+async def _let_go(app: App) -> bool | None:
+    """Whether no worker has anything in hand or to take up."""
+    return None if await app.database.read(lambda tx: tx.rows(READY)) else True
+
+
+async def _made(count: int) -> bool | None:
+    return len(MADE) >= count or None

@@ -21,6 +21,7 @@ from stigmergy.runs.commands import lock_with_parent, make_room, move_run, move_
 from stigmergy.runs.endings import end_run
 from stigmergy.runs.model import (
     ENDED,
+    WAITING,
     CallStatus,
     Checkpoint,
     CheckpointReason,
@@ -138,6 +139,9 @@ async def begin(tx: Transaction, worker: str, claim: Claim) -> Loaded | None:
         await move_task(tx, run, "running")
     elif head.active:  # whoever had it is gone in the middle of something
         run = await tx.update(run, attempts=run.attempts + 1)
+    elif run.status in WAITING:  # an answer came while it was still in hand, before it waited for the next one
+        run = await move_run(tx, run, "running")
+        await move_task(tx, run, "running")
     return await load(tx, run, definition, head.pos)
 
 
