@@ -1,15 +1,17 @@
 """When a person is asked first: for a tool, under a confidence, after an error; every word that they can say, and silence."""
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
 
-from stigmergy import Agent, App, Reply, Thinking, tool
+from stigmergy import Agent, App, AskFirst, Hooks, Reply, Thinking, tool
 from stigmergy.agents.model import Approval, ToolSpec
 from stigmergy.errors import Invalid
+from stigmergy.kernel.clock import ManualClock
 from stigmergy.kernel.query import Statement
-from stigmergy.runs.model import Checkpoint, Run
+from stigmergy.runs.model import ENDED, Checkpoint, Run
 from stigmergy.runs.store import CHECKPOINTS_OF
 from stigmergy.settings import Settings
 from support.agents import Steps, agent, asked, call, calls, ended, heard, results, until, until_status, until_waiting
@@ -297,3 +299,84 @@ async def _let_go(app: App) -> bool | None:
 
 async def _made(count: int) -> bool | None:
     return len(MADE) >= count or None
+
+
+PICK = ToolSpec(name="pick", execution_type="client")
+
+
+async def test_what_a_person_agreed_to_may_wait_for_a_client(settings: Settings) -> None:
+    script = Steps(call("pick"), "done")
+    async with App(settings=settings, agents=[agent("ada", script, tools=[PICK], require_approval=["pick"])]) as app:
+        run = await app.runs.start("ada", "choose", owner_id="mia")
+        (wait,) = await until_waiting(app)
+        await app.runs.answer(wait.id, decision="approve")
+        await until_status(app, run.id, "waiting_tool")
+        state = (await app.runs.get(run.id)).wait_state
+        assert state is not None
+        assert [party["entityType"] for party in state["waitingFor"]] == ["client"]
+        assert state["replies"] == []
+        (picked,) = await app.runs.waits()
+        await app.runs.answer(picked.id, result="this")
+        assert await run.result(20) == "done"
+        assert results(script.asked[1]) == ["this"]
+
+
+async def test_what_a_person_agreed_to_may_ask_that_person(settings: Settings) -> None:
+    script = Steps(call("ask_user", question="how much?"), "done")
+    async with App(settings=settings, agents=[agent("ada", script, require_approval=["ask_user"])]) as app:
+        run = await app.runs.start("ada", "pay him", owner_id="mia")
+        (wait,) = await until_waiting(app)
+        await app.runs.answer(wait.id, decision="approve")
+        await until_question(app)
+        (question,) = await app.runs.waits()
+        await app.runs.answer(question.id, text="five")
+        assert await run.result(20) == "done"
+        (told,) = results(script.asked[1])
+        assert [reply["text"] for reply in json.loads(told)["replies"]] == ["five"]
+
+
+async def test_silence_after_what_a_person_agreed_to_is_the_silence_of_the_client_alone(settings: Settings) -> None:
+    clock = ManualClock()
+    script = Steps(call("pick"), "done")
+    async with App(settings=settings, clock=clock, agents=[agent("ada", script, tools=[PICK], require_approval=["pick"])]) as app:
+        run = await app.runs.start("ada", "choose", owner_id="mia")
+        (wait,) = await until_waiting(app)
+        await app.runs.answer(wait.id, decision="approve")
+        await until_status(app, run.id, "waiting_tool")
+        clock.advance(601)
+        assert await run.result(20) == "done"
+        assert "did not answer within 600 s" in results(script.asked[1])[0]
+
+
+@pytest.mark.parametrize("first", ["require_approval", "before_tool"])
+async def test_a_call_that_was_agreed_to_may_have_its_result_asked_about_too(settings: Settings, first: str) -> None:
+    def before(asked: Any, run: Run) -> None:
+        raise AskFirst("may it?")
+
+    def after(outcome: Any, run: Run) -> None:
+        raise AskFirst("may it see that?")
+
+    hooks = Hooks(before_tool=(before,) if first == "before_tool" else (), after_tool=(after,))
+    approved = ["pay"] if first == "require_approval" else []
+    ada, script = payer(call("pay", amount=5), "done", hooks=hooks, require_approval=approved)
+    async with App(settings=settings, agents=[ada]) as app:
+        run = await app.runs.start("ada", "pay him")
+        (wait,) = await until_waiting(app)
+        await app.runs.answer(wait.id, decision="approve")
+        await until_question(app)
+        (held,) = await app.runs.waits()
+        assert (held.question, MADE) == ("may it see that?", ["pay 5"])
+        await app.runs.answer(held.id, decision="reject", reason="not for you")
+        assert await run.result(20) == "done"
+        assert (results(script.asked[1]), MADE) == (["error: not for you"], ["pay 5"])
+
+
+async def until_question(app: App) -> None:
+    """Until the run waits for the second thing."""
+
+    async def asked_again() -> bool | None:
+        (run,) = (await app.runs.list(agent="ada")).items
+        assert run.status not in ENDED, run.error
+        return (run.status == "waiting_reply" and bool(await app.runs.waits())) or None
+
+    await until(asked_again)

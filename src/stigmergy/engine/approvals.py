@@ -73,7 +73,7 @@ def about_call(spec: ToolSpec, args: JsonObject, run: Run, definition: Definitio
 def about_result(spec: ToolSpec, args: JsonObject, shown: str, block: str, run: Run, definition: Definition, why: str) -> Waiting:
     """The call was made; what it gave is kept in a block until somebody has said that the agent may see it."""
     details: JsonObject = {"tool": spec.name, "args": args, "result": shown, "held": block}
-    return _question(run, definition, why, details, ABOUT_A_CALL)
+    return _question(run, definition, why, details, ABOUT_A_CALL, under="result")
 
 
 def confidence_of(reply: Reply) -> float | None:
@@ -108,11 +108,14 @@ def about_prompt(run: Run, definition: Definition, why: str) -> Waiting:
     return _question(run, definition, why, {}, ABOUT_A_PROMPT)
 
 
-def _question(run: Run, definition: Definition, text: str, details: JsonObject, decisions: Iterable[What]) -> Waiting:
-    """It is put to whoever the run belongs to; any operator may answer."""
+def _question(
+    run: Run, definition: Definition, text: str, details: JsonObject, decisions: Iterable[What], under: str = "approval"
+) -> Waiting:
+    """It is put to whoever the run belongs to; any operator may answer. A call may be asked about twice, and then wait for what
+    the same person replies: so each question has a key of its own."""
     return Waiting(
         kind="approval",
-        parties=[Party(run.owner_id, run.owner_id, "human")],
+        parties=[Party(f"{under}:{run.owner_id}", run.owner_id, "human")],
         timeout_ms=definition.approval.timeout_ms,
         for_entity=run.owner_id,
         space_id=run.active_space_id or run.space_id,

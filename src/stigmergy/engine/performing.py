@@ -71,7 +71,9 @@ class Performer:
         return None
 
     def _approval(self, call: ToolCall) -> Wait | None:
-        return next((wait for wait in self._live.waits_of(call.id) if wait.kind == "approval"), None)
+        """What was last asked about the call: whether it may be made, or whether what came of it may be seen."""
+        asked = [wait for wait in self._live.waits_of(call.id) if wait.kind == "approval"]
+        return next((wait for wait in asked if "held" in (wait.details or {})), asked[0] if asked else None)
 
     async def _make(self, call: ToolCall) -> None:
         """See one call through, from wherever it stands."""

@@ -2,7 +2,7 @@
 
 A wait is written with what it waits on, and answered in the transaction that writes the answer. Whoever opens or answers one
 has the row locked that it hangs on (the space of a reply, then the run), so that of a wait and its answer at the same moment
-one sees the other. A durable timer ends it.
+one sees the other. A durable timer ends it. A call may wait more than once: for somebody's approval, then for what it asks.
 """
 
 from collections.abc import Sequence
@@ -96,11 +96,16 @@ async def answer(tx: Transaction, run: Run, wait: Wait, given: JsonObject, *, by
     """This party has answered. When it was the last one, the call is settled, and with its step's last call the run goes on."""
     await tx.update(wait, status="answered", answer=given, answered_by=by, answered_at=tx.now)
     point("answer.half")
-    waits = await tx.find(store.WAITS_OF_CALL, run_id=run.id, call_id=wait.call_id)
+    waits = together(wait, await tx.find(store.WAITS_OF_CALL, run_id=run.id, call_id=wait.call_id))
     if any(each.status == "open" for each in waits):
         return run
     await end_timer(tx, run.id, wait.call_id)
     return await _resolve(tx, run, wait.call_id, waits)
+
+
+def together(wait: Wait, waits: Sequence[Wait]) -> list[Wait]:
+    """Those of a call's waits that were opened with this one: an approval is of one person, and of another kind than the rest."""
+    return [each for each in waits if each.id == wait.id or (each.kind == wait.kind != "approval")]
 
 
 async def expire(tx: Transaction, timer: Timer) -> None:
@@ -114,7 +119,8 @@ async def expire(tx: Transaction, timer: Timer) -> None:
     for wait in missing:
         await tx.update(wait, status="expired")
     point("expiry.half")
-    await _resolve(tx, run, call_id, await tx.find(store.WAITS_OF_CALL, run_id=run_id, call_id=call_id))
+    now = await tx.find(store.WAITS_OF_CALL, run_id=run_id, call_id=call_id)
+    await _resolve(tx, run, call_id, together(missing[0], now))
 
 
 async def cancel_waits(tx: Transaction, run: Run, status: WaitStatus = "canceled") -> None:
@@ -203,7 +209,7 @@ def wait_state(waits: Sequence[Wait]) -> JsonObject | None:
     if not still_open:
         return None
     first = still_open[0]
-    same = [wait for wait in waits if wait.call_id == first.call_id]
+    same = together(first, [wait for wait in waits if wait.call_id == first.call_id])
     return {
         "kind": first.kind,
         "spaceId": first.space_id,
@@ -211,7 +217,7 @@ def wait_state(waits: Sequence[Wait]) -> JsonObject | None:
         "toolCallId": None if ":" in first.call_id else first.call_id,  # a pause is about no call
         "waitingFor": [
             {
-                "entityId": wait.party,
+                "entityId": wait.for_entity if wait.kind == "approval" else wait.party,
                 "entityName": wait.party_name,
                 "entityType": wait.party_type,
                 "responded": wait.status == "answered",
