@@ -6,7 +6,7 @@
 
 A step is: a reply with a thought and one tool call, its result, the checkpoint: two commits. Ratios are the median of a few pairs
 of the raw rate and ours, measured one after the other; CPU is that of the whole process, SQLite's included. The event loop is
-uvloop, as in `stigmergy serve` and `stigmergy worker`.
+uvloop, and the garbage collector spares what was loaded, as in `stigmergy serve` and `stigmergy worker`.
 """
 
 import argparse
@@ -36,6 +36,7 @@ from report import line, percentiles, spent, title
 
 from stigmergy import Agent, Asked, Reply, Request, ScriptedModel, Thinking, tool
 from stigmergy.agents.store import declare_agents
+from stigmergy.cli.process import spare_what_stays
 from stigmergy.engine.code import Code
 from stigmergy.engine.runtime import Runtime
 from stigmergy.engine.watching import until_ended
@@ -109,6 +110,7 @@ async def engine(path: Path, *, works: bool = True) -> AsyncGenerator[tuple[Data
     code = Code([COUNTER, WAITER])
     await database.write(declare_agents, "bench", code.definitions(), scope=Scope(SHARED))
     runtime = Runtime(database, code, builtins=[HOLD])
+    spare_what_stays()
     try:
         if works:
             async with Worker(runtime, concurrency=1_000, lease_seconds=LEASE):
