@@ -2,19 +2,20 @@
 
 import asyncio
 import json
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
 
-from stigmergy import Agent, App, Asked, Reply, Request, Thinking, tool
+from stigmergy import Agent, App, Asked, AskFirst, Hooks, Refuse, Reply, Request, Thinking, tool
 from stigmergy.agents.agent import on
 from stigmergy.agents.model import Definition, Limits, OutputSpec, ToolSpec
 from stigmergy.agents.store import UnknownAgent
 from stigmergy.errors import Invalid
 from stigmergy.kernel.blocks import get_block
+from stigmergy.runs.model import Run
 from stigmergy.settings import Settings
-from support.agents import Steps, agent, asked, call, calls, ended, results
+from support.agents import Steps, agent, asked, call, calls, ended, results, until_waiting
 
 FIVE_MB = 5 << 20
 
@@ -197,7 +198,13 @@ async def test_a_large_answer_and_a_large_instruction_are_kept_whole(settings: S
             await app.runs.start("ada", "x" * (2 << 20))
 
 
-@pytest.mark.parametrize("reply", [None, 42, {"text": "x"}, Reply(3), Reply("", (Asked("x", None, "{}"),))])  # type: ignore[arg-type]  # pyright: ignore
+ODD: list[Any] = [None, 42, {"text": "x"}, Reply(cast(Any, 3)), Reply("", (Asked("x", cast(Any, None), "{}"),))]
+ODD += [Reply("x", **{name: odd}) for name in ("input_tokens", "output_tokens", "cached_tokens") for odd in (1.5, -1, "1", 2**70)]
+ODD += [Reply("x", cost=cast(Any, odd)) for odd in (-1.0, float("nan"), float("inf"), "1")]
+ODD += [Reply("x", thinking=(Thinking("t", cast(Any, odd)),)) for odd in (7, -0.1, float("nan"), "high")]
+
+
+@pytest.mark.parametrize("reply", ODD)
 async def test_what_is_no_reply_fails_the_run_with_a_reason(settings: Settings, reply: Any) -> None:
     class Odd:
         async def request(self, request: Request, on_text: Any = None) -> Any:
@@ -230,6 +237,39 @@ async def test_text_that_a_store_cannot_hold_is_made_one_that_it_can(settings: S
                 await app.runs.start("ada", text)
             with pytest.raises(Invalid):
                 await app.runs.hear(run.id, text)
+
+
+@pytest.mark.parametrize("moment", ["before_model", "after_model", "before_tool", "after_tool"])
+async def test_what_a_hook_says_is_made_text_that_a_store_can_hold(settings: Settings, moment: str) -> None:
+    def hook(value: Any, run: Run) -> None:
+        raise Refuse("no \x00 and \ud800")
+
+    script = Steps(call("odd", kind="set"), "done")
+    hooks = Hooks(**{moment: (hook,)})
+    async with App(settings=settings, agents=[agent("ada", script, tools=[odd], hooks=hooks)]) as app:
+        run = await ended(app, (await app.runs.start("ada", "go")).id)
+        said = [run.error, *(each.error for each in await app.runs.calls(run.id))]
+        assert "refused: no \ufffd and \ufffd" in said
+        (thought,) = await app.runs.thoughts(run.id)
+        assert thought.content == "refused: no \ufffd and \ufffd"
+
+
+async def test_what_a_model_or_a_hook_fails_with_is_the_reason_in_text_that_a_store_can_hold(settings: Settings) -> None:
+    def hook(value: Any, run: Run) -> None:
+        raise AskFirst("may \ud800 it?")
+
+    def broken(request: Request) -> str:
+        raise LookupError("gone \x00 \ud800")
+
+    asks = agent("eve", Steps("fine"), hooks=Hooks(before_model=(hook,)))
+    async with App(settings=settings, agents=[agent("ada", broken), asks]) as app:
+        run = await ended(app, (await app.runs.start("ada", "go")).id)
+        assert run.error == "model: code:ada raised LookupError: gone \ufffd \ufffd"
+        await app.runs.start("eve", "go")
+        (wait,) = await until_waiting(app)
+        assert wait.question == "may \ufffd it?"
+        stopped = await app.runs.cancel(wait.run_id, "enough \x00 \ud800")
+        assert stopped.error == "enough \ufffd \ufffd"
 
 
 async def test_a_crowd_of_bad_runs_holds_up_nobody(settings: Settings) -> None:

@@ -28,6 +28,7 @@ from stigmergy.runs.log import as_text
 from stigmergy.runs.model import JsonObject as Details
 from stigmergy.runs.model import ToolCall, Wait
 from stigmergy.runs.steps import Ending, NewThought
+from stigmergy.runs.texts import sound
 from stigmergy.runs.tools import Acting, Asking, Builtin, Party, Waiting
 
 T = TypeVar("T")
@@ -221,6 +222,8 @@ class Performer:
 
     async def _settle(self, call: ToolCall, outcome: Outcome, did: list[Did] | None = None) -> None:
         live = self._live
+        if outcome.error is not None:
+            outcome = outcome._replace(error=sound(outcome.error))
         pause = None
         if outcome.error is not None and live.definition.approval.on_error:
             pause = about_error(live.run, live.definition, call.tool_name, outcome.error)

@@ -25,7 +25,7 @@ from stigmergy.engine.prompt import Frame, Prompt, compose
 from stigmergy.engine.runtime import Runtime
 from stigmergy.engine.spans import ended_as, told_of
 from stigmergy.engine.streaming import Stream, withdraw_all
-from stigmergy.engine.thinking import think
+from stigmergy.engine.thinking import checked, think
 from stigmergy.engine.toolbox import LONGEST_NAME, clipped_arguments
 from stigmergy.errors import Invalid, LeaseLost, StigmergyError, StoreError, VersionConflict
 from stigmergy.kernel.faults import point
@@ -224,9 +224,11 @@ class Driver:
         """The reply after the hooks that look at it, and the question about it, if one wants a person to be asked."""
         live = self._live
         try:
-            reply = await through(self._hooks.after_model, "after_model", reply, live.run, did)
+            looked_at = await through(self._hooks.after_model, "after_model", reply, live.run, did)
         except AskFirst as question:
             return reply, about_reply(reply, live.run, live.definition, str(question))
+        if looked_at is not reply:
+            reply = checked(looked_at, "a hook")
         return reply, doubts(reply, live.run, live.definition)
 
     async def _ask_first(self, why: str, did: list[Did]) -> bool:

@@ -3,7 +3,9 @@
 import asyncio
 import logging
 import random
+import sys
 from collections.abc import Callable
+from typing import cast
 
 import msgspec
 
@@ -19,6 +21,8 @@ log = logging.getLogger(__name__)
 
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 30.0
+# More than any model reads or writes.
+MOST_TOKENS = 10**9
 
 
 async def think(
@@ -56,6 +60,7 @@ def checked(reply: object, model: str) -> Reply:
     """What a model gave, if it is a reply. One of a program's own may give anything."""
     if not isinstance(reply, Reply):
         raise ModelFailed(f"{model} gave a {type(reply).__name__}, which is no reply")
+    _check_measures(reply, model)
     texts = [reply.text, *(thought.text for thought in reply.thinking)]
     for asked in reply.tool_calls:
         texts += (asked.name, asked.arguments)
@@ -70,6 +75,21 @@ def checked(reply: object, model: str) -> Reply:
         tool_calls=tuple(Asked(asked.id, sound(asked.name), sound(asked.arguments)) for asked in reply.tool_calls),
         thinking=tuple(msgspec.structs.replace(thought, text=sound(thought.text)) for thought in reply.thinking),
     )
+
+
+def _check_measures(reply: Reply, model: str) -> None:
+    """What is counted, and what it is sure of. Stored as it was given, nobody could read the run any more."""
+    counts = (reply.input_tokens, reply.output_tokens, reply.cached_tokens)
+    if not all(count is None or (type(count) is int and 0 <= count <= MOST_TOKENS) for count in counts):
+        raise ModelFailed(f"{model} gave a reply whose numbers of tokens are no counts")
+    if not _is_between(reply.cost, 0, sys.float_info.max):
+        raise ModelFailed(f"{model} gave a reply whose cost is no amount")
+    if not all(_is_between(thought.confidence, 0, 1) for thought in reply.thinking):
+        raise ModelFailed(f"{model} gave a reply whose confidence is not between 0 and 1")
+
+
+def _is_between(number: object, least: float, most: float) -> bool:
+    return number is None or (type(number) in (int, float) and least <= cast(float, number) <= most)
 
 
 def _pause(attempt: int, wanted: float | None) -> float:

@@ -10,6 +10,7 @@ from stigmergy.runs import log, store
 from stigmergy.runs.commands import DEADLINE, leave_queue, limits_of, lock_with_parent, move_run, move_task, tree_of, wake
 from stigmergy.runs.model import ENDED, Run, RunStatus, Task, TaskStatus
 from stigmergy.runs.settling import settle_call
+from stigmergy.runs.texts import sound
 from stigmergy.runs.waits import answer_child, cancel_waits
 
 # Who works on a run that was stopped from outside is told here to look.
@@ -26,6 +27,7 @@ TASK_END: dict[RunStatus, TaskStatus] = {"completed": "success", "failed": "fail
 
 async def end_run(tx: Transaction, run: Run, status: RunStatus, *, result: Any = None, error: str | None = None) -> Run:
     """A run is over. The caller has locked its parent's head, then its own, and read it after that."""
+    error = None if error is None else sound(error)
     if status != "completed":
         await _break_off(tx, run, error or status)
     ended = await move_run(tx, run, status, result=result, error=error, ended_at=tx.now)
@@ -98,6 +100,7 @@ async def cancel_run(tx: Transaction, run_id: str, reason: str = "canceled") -> 
     run = await tx.get(Run, run_id)
     if run is None:
         raise NotFound(f"no run {run_id}")
+    reason = sound(reason)
     await lock_with_parent(tx, run)
     run = await store.locked_run(tx, run_id)
     tx.wake(STOPPED)

@@ -12,6 +12,7 @@ from stigmergy.kernel.transaction import Transaction
 from stigmergy.runs import log, store
 from stigmergy.runs.commands import make_ready, move_run, move_task
 from stigmergy.runs.model import CALL_TRANSITIONS, WAITING, CallStatus, JsonObject, Run, RunMessage, ToolCall, check_transition
+from stigmergy.runs.texts import sound
 
 WAIT = "run.wait"
 
@@ -38,6 +39,7 @@ async def settle_call(
 ) -> Settled:
     """Record what came of a call, and what the model is told of it; at a position and the next, if the caller took them."""
     check_transition(CALL_TRANSITIONS, f"tool call {call.id}", call.status, status)
+    error = None if error is None else sound(error)
     text = f"error: {error}" if status != "success" else log.as_text(result)
     whole = await log.kept(tx, text)
     parts = [*(whole.parts or ()), *await log.pictured(tx, images)]

@@ -37,6 +37,7 @@ from stigmergy.runs.model import (
     Wait,
 )
 from stigmergy.runs.settling import Settled, settle_call
+from stigmergy.runs.texts import sound
 from stigmergy.runs.tools import Acting, Refused, Unit, Waiting
 from stigmergy.runs.waits import open_waits, pause_of, pauses_of
 
@@ -259,7 +260,7 @@ async def _think(tx: Transaction, run: Run, pos: int, step: int, thought: NewTho
             pos=pos,
             step=step,
             type=thought.type,
-            content=thought.content,
+            content=sound(thought.content),
             reasoning=thought.reasoning,
             confidence=thought.confidence,
             metadata=thought.metadata,

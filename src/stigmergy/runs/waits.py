@@ -16,6 +16,7 @@ from stigmergy.kernel.transaction import Transaction
 from stigmergy.runs import store
 from stigmergy.runs.model import JsonObject, Run, ToolCall, Wait, WaitStatus
 from stigmergy.runs.settling import WAIT, child_result, end_timer, proceed, resume, settle_call, timer_id
+from stigmergy.runs.texts import sound
 from stigmergy.runs.tools import Waiting
 
 
@@ -58,7 +59,7 @@ async def open_waits(tx: Transaction, run: Run, call_id: str, waiting: Waiting) 
                 for_entity=waiting.for_entity or (party.key if waiting.kind == "reply" else None),
                 space_id=waiting.space_id,
                 message_id=waiting.message_id,
-                question=waiting.question,
+                question=None if waiting.question is None else sound(waiting.question),
                 details=waiting.details,
                 deadline=deadline,
             )
