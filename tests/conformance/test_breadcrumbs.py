@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import json
 
 from stigmergy.breadcrumbs import commands, queries
 from stigmergy.breadcrumbs.audience import Reader
@@ -64,6 +65,21 @@ async def test_a_patch_that_changes_nothing_writes_nothing(store: Database) -> N
     after = await store.write(commands.patch, AS_MIA, made.id, Patch(context={"a": 1}), scope=MIA)
     assert after == made
     assert len(await store.read(read_page, 0)) == 1
+
+
+@pytest.mark.parametrize(("old", "new"), [(1, True), (True, 1), (0, False), (1, 1.0), ([0, {"a": 1}], [0, {"a": True}])])
+async def test_what_python_holds_to_be_equal_and_json_does_not_is_a_change(store: Database, old: Any, new: Any) -> None:
+    made = await create(store, context={"done": old}, llm_hints={"mode": "merge", "transform": {"t": literal(old)}})
+    change = Patch(context={"done": new}, llm_hints={"mode": "merge", "transform": {"t": literal(new)}})
+    after = await store.write(commands.patch, AS_MIA, made.id, change, scope=MIA)
+    stored = await store.read(queries.get, AS_MIA, made.id)
+    assert (after.version, json.encode(stored.context)) == (2, json.encode({"done": new}))
+    (shown,) = await store.read(queries.shown, [stored])
+    assert json.encode(shown.context) == json.encode({"done": new, "t": new})
+
+
+def literal(value: Any) -> dict[str, Any]:
+    return {"type": "literal", "literal": value}
 
 
 async def test_of_fifty_patches_of_version_one_one_wins(store: Database) -> None:

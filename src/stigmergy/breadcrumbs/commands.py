@@ -24,6 +24,7 @@ from stigmergy.breadcrumbs.model import (
     check_text,
     checked_context,
     is_live,
+    is_same,
     merge_patch,
 )
 from stigmergy.breadcrumbs.schemas import Schemas
@@ -151,7 +152,7 @@ async def _change(tx: Transaction, stored: Breadcrumb, fields: dict[str, Any]) -
     schema = await tx.get(Schema, name)
     checked = _checked(msgspec.structs.replace(stored, **fields), schema)
     wanted = {name: getattr(checked, name) for name in (*fields, "tags", "checksum")}
-    changed = {name: value for name, value in wanted.items() if value != getattr(stored, name)}
+    changed = {name: value for name, value in wanted.items() if not is_same(value, getattr(stored, name))}
     if not changed:
         return stored
     after = await tx.update(stored, **changed, updated_by=tx.actor)

@@ -162,6 +162,11 @@ def _is_finite(value: Any) -> bool:
     return True
 
 
+def is_same(one: Any, other: Any) -> bool:
+    """Whether two values are the same JSON. To Python 1, 1.0 and true are equal; to who reads them they are not."""
+    return one == other and msgspec.json.encode(one, order="sorted") == msgspec.json.encode(other, order="sorted")
+
+
 def merge_patch(target: Any, patch: Any) -> Any:
     """RFC 7396. Neither argument is changed."""
     if not isinstance(patch, dict):

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from stigmergy.breadcrumbs.audience import Reader
-from stigmergy.breadcrumbs.model import BREADCRUMBS, SCHEMAS, Breadcrumb, Schema
+from stigmergy.breadcrumbs.model import BREADCRUMBS, SCHEMAS, Breadcrumb, Schema, is_same
 from stigmergy.kernel.journal import Change
 from stigmergy.kernel.query import Statement
 from stigmergy.kernel.transaction import Transaction
@@ -91,7 +91,7 @@ async def mark_stale(tx: Transaction, change: Change) -> None:
     if change.event == "delete":
         for statement in FORGET:
             await tx.run(statement, id=change.id)
-    elif before is None or [getattr(before, name) for name in SEARCHED] != [getattr(after, name) for name in SEARCHED]:
+    elif before is None or not all(is_same(getattr(before, name), getattr(after, name)) for name in SEARCHED):
         await tx.run(STALE, id=change.id, seq=change.seq)
 
 
@@ -108,7 +108,7 @@ async def derive_from_schema(tx: Transaction, change: Change) -> None:
     """Other hints of a schema hide and show other things in all breadcrumbs that have none of their own."""
     before = change.before if isinstance(change.before, Schema) else None
     after = change.record if isinstance(change.record, Schema) and change.event != "delete" else None
-    if (before and before.llm_hints) != (after and after.llm_hints):
+    if not is_same(before and before.llm_hints, after and after.llm_hints):
         await tx.run(STALE_OF_SCHEMA, schema_name=change.id, seq=change.seq)
 
 
