@@ -12,10 +12,13 @@ from msgspec import json
 from stigmergy.breadcrumbs import commands, queries
 from stigmergy.breadcrumbs.audience import Reader
 from stigmergy.breadcrumbs.model import LARGEST_CONTEXT, Breadcrumb, Draft, Patch, Schema
+from stigmergy.breadcrumbs.waking import as_crumb
 from stigmergy.errors import AlreadyExists, Invalid, NotFound, VersionConflict
 from stigmergy.kernel.clock import ManualClock
 from stigmergy.kernel.database import Database
 from stigmergy.kernel.feed import read_page
+from stigmergy.kernel.journal import Change
+from stigmergy.kernel.rules import Diagnostic
 from stigmergy.kernel.selectors import Selector, parse_selector
 from stigmergy.kernel.timers import fire, next_timers
 from stigmergy.kernel.transaction import Scope, Snapshot
@@ -283,6 +286,35 @@ async def test_a_view_is_worked_out_once_for_a_version_and_its_hints(
     await store.write(commands.patch, AS_MIA, made.id, Patch(context={"once": [4]}), scope=MIA)
     assert (await store.read(shown)).context == {"on": engine, "once": [4]}
     assert len(worked) == 2
+
+
+async def test_records_that_are_no_breadcrumbs_have_each_their_own_view(store: Database) -> None:
+    """What is said in a space is seen as a breadcrumb, by the hints of its schema."""
+    await store.write(commands.put_schema, Schema(name="diagnostic.v1", llm_hints={"include": ["message"]}))
+    said: list[Any] = []
+    for word in ("one", "two"):
+        record = Diagnostic(id=word, kind="k", rule=None, message=word, change_seq=1)
+        change = Change("main", 1, "diagnostics", word, 1, "create", "mia", 0, None, 0, record)
+        said += await store.read(queries.shown, [as_crumb(change)])
+    assert [view.context for view in said] == [{"message": "one"}, {"message": "two"}]
+
+
+def test_the_views_that_are_kept_are_few_enough_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queries, "VIEWS_BYTES", 2_500)
+    kept = queries._Views()  # pyright: ignore[reportPrivateUsage]
+    for name in ("a", "b", "a", "c"):
+        kept.keep((name, b"", b""), b"x" * 1_000)
+    assert [kept.get((name, b"", b"")) is not None for name in "abc"] == [True, False, True]
+    kept.keep(("large", b"", b""), b"x" * 5_000)
+    assert kept.get(("large", b"", b"")) is None
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+async def test_a_page_of_nothing_is_refused(store: Database, limit: int) -> None:
+    made = await create(store)
+    for unit, asked in ((queries.find, Selector()), (queries.history, made.id)):
+        with pytest.raises(Invalid, match="limit"):
+            await store.read(unit, AS_MIA, asked, limit=limit)
 
 
 async def test_hints_inside_the_context_are_moved_beside_it(store: Database) -> None:

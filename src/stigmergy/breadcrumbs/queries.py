@@ -4,6 +4,7 @@ A view is what a model sees: the context after the hints of the breadcrumb or of
 raw context needs the right to it. A view is computed once per version and hints.
 """
 
+import threading
 from collections import OrderedDict
 from typing import Any, Literal, NamedTuple
 
@@ -14,7 +15,7 @@ from stigmergy.breadcrumbs.hints import apply_hints, effective, parse_hints
 from stigmergy.breadcrumbs.model import Audience, Breadcrumb, JsonObject, Schema
 from stigmergy.breadcrumbs.schemas import Schemas
 from stigmergy.breadcrumbs.store import NEWEST, NEWEST_OF_SCHEMA, NEWEST_WITH_TAG, READ_SCHEMAS, as_given
-from stigmergy.errors import NotFound
+from stigmergy.errors import Invalid, NotFound
 from stigmergy.kernel.history import EVERYTHING, read_history, read_version
 from stigmergy.kernel.journal import Change, Seen
 from stigmergy.kernel.predicates import ConditionFailed
@@ -27,8 +28,9 @@ ViewKind = Literal["context", "full"]
 
 # Rows that a list looks at for one page at the most; what is left is behind the cursor.
 SCAN = 5_000
-# Views kept in memory.
+# Views kept in memory, and their bytes.
 VIEWS = 10_000
+VIEWS_BYTES = 64 * 1024 * 1024
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -71,6 +73,8 @@ async def get(tx: Snapshot, reader: Reader, id: str) -> Breadcrumb:
 async def history(tx: Snapshot, reader: Reader, id: str, *, below: int = EVERYTHING, limit: int = 50) -> list[Breadcrumb]:
     """Its versions, newest first. Of a deleted one too, for who could see its last version. A version that was not for this
     reader when it was written is not for them later either."""
+    if limit < 1:
+        raise Invalid("a page has at least 1 version", "limit")
     reader = await with_spaces(tx, reader)
     newest = await read_history(tx, Breadcrumb, id, limit=1)
     if not newest or not could_see(reader, newest[0]):
@@ -100,6 +104,8 @@ async def find(
     """A page of what a selector matches, newest first. What an index can say is said to it; the rest is asked of each row, up
     to a bound: a page may be short and still have a `next`."""
     wanted = compile_selector(selector).predicate
+    if limit < 1:
+        raise Invalid("a page has at least 1 breadcrumb", "limit")
     found: list[Breadcrumb] = []
     if selector.any_tags is not None and not selector.any_tags:
         return Page([], None)
@@ -193,8 +199,28 @@ class _Kept(msgspec.Struct):
 
 
 _kept = msgspec.json.Decoder(_Kept)
-# by the content of context and hints, so that it cannot be out of date
-_views: OrderedDict[tuple[str, bytes, bytes], bytes] = OrderedDict()
+
+
+class _Views:
+    """The views that were made last, by the content of context and hints, so that none can be out of date."""
+
+    def __init__(self) -> None:
+        self._made: OrderedDict[tuple[str, bytes, bytes], bytes] = OrderedDict()
+        self._bytes = 0
+        self._alone = threading.Lock()
+
+    def get(self, key: tuple[str, bytes, bytes]) -> bytes | None:
+        return self._made.get(key)
+
+    def keep(self, key: tuple[str, bytes, bytes], made: bytes) -> None:
+        with self._alone:
+            self._bytes += len(made) - len(self._made.pop(key, b""))
+            self._made[key] = made
+            while len(self._made) > VIEWS or self._bytes > VIEWS_BYTES:
+                self._bytes -= len(self._made.popitem(last=False)[1])
+
+
+_views = _Views()
 
 
 def view(crumb: Breadcrumb, of: Schema | None, kind: ViewKind = "context") -> View:
@@ -208,9 +234,9 @@ def view(crumb: Breadcrumb, of: Schema | None, kind: ViewKind = "context") -> Vi
         hints = effective(parse_hints(crumb.llm_hints), parse_hints(of.llm_hints) if of is not None else None)
         seen = apply_hints(hints, crumb.context)
         kept = _Kept(seen.context, [msgspec.to_builtins(error) for error in seen.errors])
-        known = _views[key] = msgspec.json.encode(kept)
-        if len(_views) > VIEWS:
-            _views.popitem(last=False)
+        known = msgspec.json.encode(kept)
+        if crumb.checksum:  # without one it is another record in a breadcrumb's clothes
+            _views.keep(key, known)
     shown = _kept.decode(known)
     return _view(crumb, shown.context, shown.errors, None)
 
