@@ -199,7 +199,11 @@ async def test_a_large_answer_and_a_large_instruction_are_kept_whole(settings: S
 
 
 ODD: list[Any] = [None, 42, {"text": "x"}, Reply(cast(Any, 3)), Reply("", (Asked("x", cast(Any, None), "{}"),))]
-ODD += [Reply("x", **{name: odd}) for name in ("input_tokens", "output_tokens", "cached_tokens") for odd in (1.5, -1, "1", 2**70)]
+ODD += [
+    Reply("x", **cast(Any, {name: odd}))
+    for name in ("input_tokens", "output_tokens", "cached_tokens")
+    for odd in (1.5, -1, "1", 2**70)
+]
 ODD += [Reply("x", cost=cast(Any, odd)) for odd in (-1.0, float("nan"), float("inf"), "1")]
 ODD += [Reply("x", thinking=(Thinking("t", cast(Any, odd)),)) for odd in (7, -0.1, float("nan"), "high")]
 
