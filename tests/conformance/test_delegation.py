@@ -220,6 +220,8 @@ async def test_a_question_goes_to_the_parents_agent_first_and_once_then_to_the_p
         assert task.status == "waiting"
         await app.runs.answer(wait.id, text="seven")
         assert await run.result(20) == "It is blue, seven"
+        first, second = [each.result["replies"][0] for each in await app.runs.calls(asking.id)]
+        assert (first["from"], first["entity_id"], second["from"]) == ("agent:lead", "agent:lead", "mia")
         (task,) = [task for task in await app.read(_tasks) if task.run_id == asking.id]
         assert (task.status, (await app.runs.get(asking.id)).run.id) == ("success", asking.id)
         answering = [run for run in await runs_of(app, "lead") if "answers" in run.metadata]

@@ -166,9 +166,14 @@ def replies(waits: Sequence[Wait]) -> JsonObject:
     status = "resolved" if not missing else "partial_timeout" if came else "timeout"
     told: JsonObject = {
         "status": status,
-        "replies": [{"from": wait.party_name, "entity_id": wait.answered_by, **_said(wait)} for wait in came],
+        "replies": [{"from": _speaker(wait), "entity_id": wait.answered_by, **_said(wait)} for wait in came],
     }
     return told | ({"missing": missing} if missing else {})
+
+
+def _speaker(wait: Wait) -> str:
+    """Who answered: whoever was asked, unless an agent did in their place."""
+    return (wait.answer or {}).get("from") or wait.party_name
 
 
 def _said(wait: Wait) -> JsonObject:
@@ -230,7 +235,7 @@ def wait_state(waits: Sequence[Wait]) -> JsonObject | None:
         "replies": [
             {
                 "entityId": wait.answered_by,
-                "entityName": wait.party_name,
+                "entityName": _speaker(wait),
                 "text": (wait.answer or {}).get("text"),
                 "messageId": (wait.answer or {}).get("message_id"),
                 "timestamp": _iso(wait.answered_at or wait.updated_at),
