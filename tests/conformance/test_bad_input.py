@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import sys
+from collections.abc import Callable
 from typing import Any, cast
 
 import msgspec
@@ -314,3 +316,55 @@ async def test_what_a_visible_tool_takes_and_gives_is_clipped_in_its_space_howev
         assert [each["type"] for each in shown] == ["call", "result"]
         assert shown[1]["status"] == ("failed" if fails else "success")
         assert all(len(json.dumps(each)) < 5_000 for each in shown)
+
+
+def exits() -> None:
+    sys.exit(3)
+
+
+def is_cancelled() -> None:
+    raise asyncio.CancelledError
+
+
+ENDS = [(exits, "it called exit(3)"), (is_cancelled, "it was cancelled, and not by its run")]
+
+
+@pytest.mark.parametrize(("end", "said"), ENDS)
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_a_tool_that_wants_to_exit_ends_its_call_and_nothing_else(
+    settings: Settings, end: Callable[[], None], said: str, is_async: bool
+) -> None:
+    def sync() -> str:
+        """Wants to exit."""
+        end()
+        return "never"
+
+    async def not_sync() -> str:
+        """Wants to exit."""
+        return sync()
+
+    leave = tool(name="leave")(not_sync if is_async else sync)
+    script = Steps(call("leave"), "done")
+    async with App(settings=settings, agents=[agent("ada", script, tools=[leave])]) as app:
+        assert await app.ask("ada", "go", timeout=20) == "done"
+        assert results(script.asked[1]) == [f"error: {said}"]
+
+
+@pytest.mark.parametrize(("end", "said"), ENDS)
+async def test_a_model_or_a_hook_that_wants_to_exit_ends_its_run_and_nothing_else(
+    settings: Settings, end: Callable[[], None], said: str
+) -> None:
+    def script(request: Request) -> str:
+        end()
+        return "never"
+
+    def hook(value: Any, run: Run) -> None:
+        end()
+
+    hooked = agent("eve", Steps("fine"), hooks=Hooks(after_model=(hook,)))
+    async with App(settings=settings, agents=[agent("ada", script), hooked, agent("good", Steps("fine"))]) as app:
+        for name in ("ada", "eve"):
+            run = await ended(app, (await app.runs.start(name, "go")).id)
+            assert run.status == "failed"
+            assert said in str(run.error)
+        assert await app.ask("good", "go", timeout=20) == "fine"

@@ -13,6 +13,7 @@ import msgspec
 
 from stigmergy.agents.model import ToolSpec
 from stigmergy.agents.models.port import Image
+from stigmergy.engine.contained import BrokeOff, contained
 from stigmergy.engine.patience import within
 from stigmergy.errors import Invalid, StigmergyError
 from stigmergy.runs.model import ToolCall
@@ -53,14 +54,14 @@ async def attempt(spec: ToolSpec, call: ToolCall, make: Make) -> Outcome:
         if number > 1:
             await asyncio.sleep(PAUSE_SECONDS * 2 ** (number - 2))
         try:
-            made = await within(spec.timeout_ms / 1000, make())
+            made = await within(spec.timeout_ms / 1000, contained(make()))
             value, images = made if isinstance(made, Pictured) else (made, ())
             return Outcome(plain(value), None, _ms(began), images)
         except TimeoutError:
             error = f"{spec.name} took longer than {spec.timeout_ms / 1000:g} s"
         except Invalid as fault:
             return Outcome(None, str(fault), _ms(began))
-        except StigmergyError as fault:
+        except (StigmergyError, BrokeOff) as fault:
             error = str(fault)
         except Exception as fault:
             log.info("the tool %s failed in call %s of run %s", spec.name, call.id, call.run_id, exc_info=fault)

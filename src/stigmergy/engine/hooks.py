@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from stigmergy.agents.agent import Hook
+from stigmergy.engine.contained import contained
 from stigmergy.errors import StigmergyError
 from stigmergy.runs.model import Run
 from stigmergy.runs.steps import NewThought
@@ -26,6 +27,11 @@ class Refuse(Exception):
 
 class AskFirst(Exception):
     """A hook wants a person to approve. The text is the question."""
+
+
+async def _asked(hook: Hook, value: Any, run: Run) -> Any:
+    answer = hook(value, run)
+    return await answer if inspect.isawaitable(answer) else answer
 
 
 class Did(msgspec.Struct, frozen=True):
@@ -50,8 +56,7 @@ async def through(hooks: Iterable[Hook], moment: str, value: T, run: Run, did: l
     for hook in hooks:
         name = getattr(hook, "__name__", type(hook).__name__)
         try:
-            answer: Any = hook(value, run)
-            given = await answer if inspect.isawaitable(answer) else answer
+            given = await contained(_asked(hook, value, run))
         except Refuse as refusal:
             did.append(Did(name, moment, f"refused: {refusal}"))
             raise

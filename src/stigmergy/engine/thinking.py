@@ -11,6 +11,7 @@ import msgspec
 
 from stigmergy.agents.model import Limits
 from stigmergy.agents.models.port import Asked, Model, ModelFailed, Reply, Request
+from stigmergy.engine.contained import contained
 from stigmergy.engine.patience import within
 from stigmergy.engine.streaming import Stream
 from stigmergy.errors import StigmergyError
@@ -33,7 +34,7 @@ async def think(
     for attempt in range(1, limits.model_tries + 1):
         stream = new_stream()
         try:
-            asked = model.request(request, stream.add if streams else None)
+            asked = contained(model.request(request, stream.add if streams else None))
             return checked(await within(limits.model_timeout_ms / 1000, asked), request.model), stream
         except TimeoutError:
             stream.withdraw()
