@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from msgspec import json
 
+from stigmergy.access.model import Forbidden
 from stigmergy.breadcrumbs import commands, queries
 from stigmergy.breadcrumbs.audience import Reader
 from stigmergy.breadcrumbs.model import LARGEST_CONTEXT, Breadcrumb, Draft, Patch, Schema
@@ -286,6 +287,31 @@ async def test_a_view_is_worked_out_once_for_a_version_and_its_hints(
     await store.write(commands.patch, AS_MIA, made.id, Patch(context={"once": [4]}), scope=MIA)
     assert (await store.read(shown)).context == {"on": engine, "once": [4]}
     assert len(worked) == 2
+
+
+@pytest.mark.parametrize("whose", ["own", "schema"])
+@pytest.mark.parametrize("change", [Patch(llm_hints=None), Patch(llm_hints={}), Patch(context={"llm_hints": {}})])
+async def test_who_may_not_see_all_of_it_cannot_take_its_hints_away(store: Database, whose: str, change: Patch) -> None:
+    hints = {"exclude": ["secret"]}
+    if whose == "schema":
+        await store.write(commands.put_schema, Schema(name="note.v1", llm_hints=hints))
+        if change.llm_hints is None:
+            change = Patch(llm_hints={"mode": "merge"})
+    made = await create(store, context={"secret": 1, "a": 2}, llm_hints=hints if whose == "own" else None)
+    with pytest.raises(Forbidden):
+        await store.write(commands.patch, AS_TOM, made.id, change, scope=TOM)
+    assert await store.read(queries.get, AS_MIA, made.id) == made
+    assert (await store.write(commands.patch, AS_TOM, made.id, Patch(context={"a": 3}), scope=TOM)).version == 2
+    assert (await store.write(commands.patch, AS_MIA, made.id, change, scope=MIA)).llm_hints in (None, {}, {"mode": "merge"})
+
+
+async def test_hints_inside_a_patch_are_the_new_hints(store: Database) -> None:
+    made = await create(store, context={"a": 1, "b": 2}, llm_hints={"exclude": ["a"]})
+    inside = Patch(context={"b": 3, "llm_hints": {"include": ["a"]}})
+    after = await store.write(commands.patch, AS_MIA, made.id, inside, scope=MIA)
+    assert (after.context, after.llm_hints) == ({"a": 1, "b": 3}, {"include": ["a"]})
+    after = await store.write(commands.patch, AS_MIA, made.id, Patch(context={"llm_hints": None}), scope=MIA)
+    assert (after.context, after.llm_hints) == ({"a": 1, "b": 3}, None)
 
 
 async def test_records_that_are_no_breadcrumbs_have_each_their_own_view(store: Database) -> None:

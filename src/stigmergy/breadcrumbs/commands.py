@@ -11,6 +11,7 @@ import jsonschema_rs
 import msgspec
 from msgspec import UNSET
 
+from stigmergy.access.model import Forbidden
 from stigmergy.breadcrumbs.audience import Reader, sees
 from stigmergy.breadcrumbs.hints import move_inline_hints, parse_hints
 from stigmergy.breadcrumbs.model import (
@@ -79,7 +80,12 @@ async def patch(tx: Transaction, reader: Reader, id: str, change: Patch, *, if_m
     stored = await _mine(tx, reader, id, if_match)
     fields = {name: value for name in change.__struct_fields__ if (value := getattr(change, name)) is not UNSET}
     if "context" in fields:
-        fields["context"] = merge_patch(stored.context, fields["context"])
+        given, inline = move_inline_hints(fields["context"])
+        if "llm_hints" in fields["context"]:  # hints of a context are beside it once it is stored
+            fields.setdefault("llm_hints", inline)
+        fields["context"] = merge_patch(stored.context, given)
+    if "llm_hints" in fields and not is_same(fields["llm_hints"], stored.llm_hints):
+        await _demand_full(tx, reader, stored)
     return await _change(tx, stored, fields)
 
 
@@ -159,6 +165,14 @@ async def _change(tx: Transaction, stored: Breadcrumb, fields: dict[str, Any]) -
     if "expires_at" in changed:
         await _time(tx, after)
     return after
+
+
+async def _demand_full(tx: Transaction, reader: Reader, stored: Breadcrumb) -> None:
+    """Who changes what hides something could show it to themselves."""
+    schema = await tx.get(Schema, stored.schema_name)
+    is_hinted = stored.llm_hints is not None or (schema is not None and schema.llm_hints is not None)
+    if is_hinted and stored.owner_id != reader.entity and not reader.everything:
+        raise Forbidden(f"breadcrumb {stored.id} has hints that only its owner or an operator changes; replace it as a whole")
 
 
 async def _mine(tx: Transaction, reader: Reader, id: str, if_match: int | None) -> Breadcrumb:

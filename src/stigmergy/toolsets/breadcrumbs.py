@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta
 
+from stigmergy.access.model import Forbidden
 from stigmergy.breadcrumbs import commands, queries
 from stigmergy.breadcrumbs.audience import Reader
 from stigmergy.breadcrumbs.model import Breadcrumb, Draft, Patch
@@ -63,7 +64,7 @@ async def write_breadcrumb(tx: Transaction, acting: Acting, args: JsonObject) ->
         written = await _created(tx, acting.run, given) if given.id is None else await _changed(tx, acting.run, given, given.id)
     except VersionConflict:
         raise  # it lost to another write, and is run again
-    except (Invalid, NotFound, Conflict) as error:  # refused before anything was written
+    except (Invalid, NotFound, Conflict, Forbidden) as error:  # refused before anything was written
         return Refused(str(error))
     return Done({"id": written.id, "version": written.version})
 
