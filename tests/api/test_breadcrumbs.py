@@ -269,3 +269,9 @@ def test_a_schema_checks_contexts_and_is_read_and_deleted(server: Server) -> Non
     assert client.delete("/v1/schemas/note.v1").status_code == 204
     assert problem(client.get("/v1/schemas/note.v1")) == (404, "not_found", None)
     assert problem(client.delete("/v1/schemas/note.v1")) == (404, "not_found", None)
+
+
+@pytest.mark.parametrize("at", ["2039-07-05T04:43:38.798Z", "2039-06-05T10:13:19.194Z", "2038-11-03T08:40:37.285Z"])
+def test_a_time_comes_back_as_it_was_sent(server: Server, at: str) -> None:
+    """As a number with a point each of these is a little less than its milliseconds."""
+    assert made(server.client(), expires_at=at)["expires_at"].replace("000Z", "Z") == at

@@ -348,6 +348,13 @@ async def test_hints_inside_the_context_are_moved_beside_it(store: Database) -> 
     assert (made.context, made.llm_hints) == ({"a": 1}, {"exclude": ["a"]})
 
 
+def nested(levels: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(levels - 1):
+        value = [value]
+    return value
+
+
 @pytest.mark.parametrize(
     ("fields", "where"),
     [
@@ -358,6 +365,12 @@ async def test_hints_inside_the_context_are_moved_beside_it(store: Database) -> 
         ({"context": {"x": "\ud800"}}, "context"),
         ({"context": {"x": "y" * LARGEST_CONTEXT}}, "context"),
         ({"context": {"x": object()}}, "context"),
+        ({"context": {"x": nested(100)}}, "context"),
+        ({"context": {"x": nested(3_000)}}, "context"),
+        ({"context": [1]}, "context"),
+        ({"expires_at": 10**18}, "expires_at"),
+        ({"expires_at": -1}, "expires_at"),
+        ({"expires_at": "tomorrow"}, "expires_at"),
         ({"title": "a\0"}, "title"),
         ({"tags": [""]}, "tags[0]"),
         ({"tags": [str(n) for n in range(65)]}, "tags"),

@@ -16,16 +16,11 @@ from litestar.exceptions import HTTPException, InternalServerException
 from litestar.exceptions.http_exceptions import RequestEntityTooLarge
 from litestar.types import Empty
 
+from stigmergy.breadcrumbs.depth import DEEPEST, is_too_deep
 from stigmergy.breadcrumbs.model import JsonObject
 from stigmergy.errors import Invalid
 
-# Levels of objects and lists. What is stored must be readable from anywhere, and Python's stack is not endless.
-DEEPEST = 100
-
-_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
-_BRACKETS = bytes.maketrans(b"{}", b"[]")
-_NO_BRACKET = bytes(set(range(256)) - set(b"[]{}"))
 
 
 class JsonRequest(Request[Any, Any, State]):
@@ -74,7 +69,7 @@ def decoded(text: bytes, kind: Any, where: str) -> Any:
         raise _too_deep(where) from None
     except ValueError as error:  # DecodeError and UnicodeDecodeError are ones
         raise Invalid(f"this is not JSON ({error})", where, code="malformed") from error
-    if text.count(b"[") + text.count(b"{") > DEEPEST and not is_shallow(text):
+    if is_too_deep(text):
         raise _too_deep(where)
     if b"\\u0000" in text and _NUL.search(text):
         raise Invalid("a text may not contain NUL", where)
@@ -84,16 +79,6 @@ def decoded(text: bytes, kind: Any, where: str) -> Any:
 def json_object(text: str, where: str) -> JsonObject:
     """A JSON object that came as the text of a parameter."""
     return decoded(text.encode("utf-8", "replace"), JsonObject, where)
-
-
-def is_shallow(text: bytes) -> bool:
-    """Whether a JSON document has at most `DEEPEST` levels. Each pass takes the innermost one away."""
-    brackets = _STRING.sub(b"", text).translate(_BRACKETS, _NO_BRACKET)
-    for _ in range(DEEPEST):
-        if not brackets:
-            return True
-        brackets = brackets.replace(b"[]", b"")
-    return not brackets
 
 
 def refuse_nul(request: Request[Any, Any, Any]) -> None:

@@ -1,33 +1,32 @@
 """The shapes on the wire where they differ from those in the store: times are ISO 8601 in UTC, cursors are texts."""
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 import msgspec
 from litestar.params import QueryParameter
 from msgspec import UNSET, Meta, UnsetType
 
-from stigmergy.breadcrumbs.model import Audience, Draft, JsonObject, Patch, Schema
+from stigmergy.breadcrumbs.model import LATEST_MS, LONGEST_TTL_MS, Audience, Draft, JsonObject, Patch, Schema
 from stigmergy.breadcrumbs.queries import View
 from stigmergy.errors import Invalid
 from stigmergy.kernel.history import EVERYTHING
 
-LATEST_MS = 253_402_300_799_999  # the last millisecond of the year 9999
-LONGEST_TTL_MS = 100 * 365 * 24 * 3600 * 1000
-
 Limit = Annotated[int, QueryParameter(ge=1, le=500, description="How many at the most.")]
 
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MILLISECOND = timedelta(milliseconds=1)
 Moment = Annotated[datetime, Meta(tz=True)]
 
 
 def moment(ms: int) -> datetime:
-    return datetime.fromtimestamp(ms / 1000, UTC)
+    return EPOCH + ms * MILLISECOND
 
 
 def milliseconds(at: datetime) -> int:
-    ms = int(at.timestamp() * 1000)
+    ms = (at - EPOCH) // MILLISECOND  # in integers: as a float many a millisecond is a little less than itself
     if not 0 <= ms <= LATEST_MS:
         raise Invalid("a time is between the years 1970 and 9999 in UTC", "expires_at")
     return ms

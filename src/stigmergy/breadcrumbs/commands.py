@@ -15,6 +15,7 @@ from stigmergy.access.model import Forbidden
 from stigmergy.breadcrumbs.audience import Reader, sees
 from stigmergy.breadcrumbs.hints import move_inline_hints, parse_hints
 from stigmergy.breadcrumbs.model import (
+    LONGEST_TTL_MS,
     Breadcrumb,
     Draft,
     JsonObject,
@@ -23,6 +24,7 @@ from stigmergy.breadcrumbs.model import (
     check_name,
     check_tags,
     check_text,
+    check_time,
     checked_context,
     is_live,
     is_same,
@@ -132,8 +134,8 @@ async def put_schema(tx: Transaction, schema: Schema) -> Schema:
     """Say something of all breadcrumbs with this schema_name, from now on."""
     check_name(schema.name, "name")
     _check_hints(schema.llm_hints)
-    if schema.ttl_ms is not None and schema.ttl_ms <= 0:
-        raise Invalid("a time to live is more than 0 milliseconds", "ttl_ms")
+    if schema.ttl_ms is not None and not 0 < schema.ttl_ms <= LONGEST_TTL_MS:
+        raise Invalid("a time to live is more than 0 milliseconds and at most 100 years", "ttl_ms")
     if schema.json_schema is not None:
         _validator(schema.json_schema)
     stored = await tx.lock(Schema, schema.name)
@@ -216,6 +218,7 @@ def _checked(crumb: Breadcrumb, schema: Schema | None) -> Breadcrumb:
     """The breadcrumb as it may be stored, with its checksum."""
     check_text(crumb.title, "title")
     check_text(crumb.description, "description")
+    check_time(crumb.expires_at, "expires_at")
     for where, name in (("id", crumb.id), ("owner_id", crumb.owner_id)):
         if name in ("", ".", "..") or len(name) > 200 or "\0" in name or "/" in name:
             raise Invalid("an id has 1 to 200 characters, no slash and no NUL, and is not `.` or `..`", where)

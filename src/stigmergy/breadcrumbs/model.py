@@ -8,6 +8,7 @@ from typing import Any, Literal, cast
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from stigmergy.breadcrumbs.depth import DEEPEST, is_too_deep
 from stigmergy.errors import Invalid
 from stigmergy.kernel.record import Record, declare
 
@@ -19,6 +20,8 @@ MOST_TAGS = 64
 LONGEST_TAG = 128
 LONGEST_NAME = 200
 LONGEST_TEXT = 10_000
+LATEST_MS = 253_402_300_799_999  # the last millisecond of the year 9999
+LONGEST_TTL_MS = 100 * 365 * 24 * 3600 * 1000
 
 
 class Breadcrumb(Record, frozen=True, kw_only=True):
@@ -115,6 +118,11 @@ def check_text(text: str | None, where: str) -> None:
         raise Invalid(f"a text has at most {LONGEST_TEXT} characters and no NUL", where)
 
 
+def check_time(at: int | None, where: str) -> None:
+    if at is not None and (at.__class__ is not int or not 0 <= at <= LATEST_MS):
+        raise Invalid("a time is between the years 1970 and 9999, in milliseconds", where)
+
+
 def check_tags(tags: list[str]) -> list[str]:
     """The tags, each once, in the order given."""
     once = list(dict.fromkeys(tags))
@@ -127,13 +135,17 @@ def check_tags(tags: list[str]) -> list[str]:
 
 
 def checked_context(context: JsonObject) -> str:
-    """The context's checksum. Refuses what is too large and what JSON cannot say."""
+    """The context's checksum. Refuses what is too large or too deep and what JSON cannot say."""
+    if not isinstance(context, dict):  # pyright: ignore[reportUnnecessaryIsInstance] (it may come from anybody's program)
+        raise Invalid("a context is an object", "context")
     try:
         encoded = msgspec.json.encode(context, order="sorted")
     except (UnicodeEncodeError, TypeError, OverflowError, RecursionError, ValueError) as error:
         raise Invalid(f"this cannot be written as JSON ({error})", "context") from error
     if len(encoded) > LARGEST_CONTEXT:
         raise Invalid(f"a context has at most 1 MiB, this one {len(encoded):,} bytes", "context", code="too_large")
+    if is_too_deep(encoded):
+        raise Invalid(f"at most {DEEPEST} levels of objects and lists are allowed", "context", code="too_deep")
     if b"\\u0000" in encoded and holds_nul(context):
         raise Invalid("a text may not contain NUL", "context")
     if b"null" in encoded and not _is_finite(context):
