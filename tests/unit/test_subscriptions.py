@@ -37,6 +37,8 @@ def test_latest_is_one_and_recent_is_a_list() -> None:
         {"schema_name": "b.v1", "fetch": {"method": "recent"}},
     ]
     _, latest, recent = parse_subscriptions(given)
+    (_, several) = parse_subscriptions([T, {"schema_name": "a.v1", "fetch": {"method": "latest", "limit": 5}}])
+    assert (several.limit, several.is_single) == (1, True)
     assert (latest.limit, latest.is_single, recent.limit, recent.is_single) == (1, True, 10, False)
 
 
@@ -53,6 +55,10 @@ def test_the_default_name_is_the_schema_name_without_its_version(schema_name: st
     [
         ("text", "subscriptions"),
         ([3], "subscriptions[0]"),
+        ({"selector": [T]}, "subscriptions"),
+        ([{"schema_name": "a.v1", "on_event": 5}], "subscriptions[0].on_event"),
+        ([{"schema_name": "a.v1", "on_event": "trigger"}], "subscriptions[0].on_event"),
+        ([T, {"schema_name": "a.v1", "fetch": {"method": "text", "query": "{{ x"}}], "subscriptions[1].fetch.query"),
         ([{"schema_name": "a.v1", "rol": "trigger"}], "subscriptions[0]"),
         ([{"selector": {"schema_name": "a.v1"}, "all_tags": ["x"]}], "subscriptions[0]"),
         ([{"selector": {"context_match": [{"path": "a", "op": "like", "value": 1}]}}], "context_match[0].op"),

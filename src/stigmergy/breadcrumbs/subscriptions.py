@@ -11,6 +11,7 @@ from typing import Any, Literal, cast
 
 import msgspec
 
+from stigmergy.breadcrumbs.templates import Template
 from stigmergy.errors import Invalid
 from stigmergy.kernel.selectors import Selector, parse_selector
 
@@ -46,9 +47,9 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     @property
     def limit(self) -> int:
-        if self.fetch.limit is not None:
-            return self.fetch.limit
-        return 1 if self.fetch.method in ("latest", "this_event") else 10
+        if self.fetch.method in ("latest", "this_event"):
+            return 1
+        return 10 if self.fetch.limit is None else self.fetch.limit
 
     @property
     def is_single(self) -> bool:
@@ -74,7 +75,10 @@ _SELECTOR_FIELDS = frozenset(Selector.__struct_fields__)
 def parse_subscriptions(data: Any) -> list[Subscription]:
     """An agent's subscriptions, from its list or from the older form around it. `Invalid` with the place of the fault."""
     if isinstance(data, Mapping):
-        data = cast(Mapping[str, Any], data).get("selectors", [])
+        fields = cast(Mapping[str, Any], data)
+        if fields and "selectors" not in fields:
+            raise Invalid("subscriptions are a list, or an object with the list under `selectors`", "subscriptions")
+        data = fields.get("selectors", [])
     if not isinstance(data, Sequence) or isinstance(data, str):
         raise Invalid("subscriptions are a list", "subscriptions")
     items = cast(Sequence[Any], data)
@@ -93,7 +97,10 @@ def _given(item: Any, where: str) -> tuple[_Given, Selector]:
     if not isinstance(item, Mapping):
         raise Invalid("a subscription is an object", where)
     fields = dict(cast(Mapping[str, Any], item))
-    fields |= fields.pop("on_event", None) or {}
+    on_event = fields.pop("on_event", None)
+    if on_event is not None and not isinstance(on_event, Mapping):
+        raise Invalid("an object is expected", f"{where}.on_event")
+    fields |= cast(Mapping[str, Any], on_event or {})
     beside = {name: fields.pop(name) for name in list(fields) if name in _SELECTOR_FIELDS}
     try:
         each = msgspec.convert(fields, _Given)
@@ -114,6 +121,8 @@ def _subscription(each: _Given, selector: Selector, has_trigger: bool, where: st
         raise Invalid(f"a source fetches 1 to {MOST_RECORDS} records", f"{where}.fetch.limit")
     if role == "context" and fetch.method == "this_event":
         raise Invalid("a source that is fetched later is no event; use latest or recent", f"{where}.fetch.method")
+    if fetch.query is not None:
+        Template(fetch.query, f"{where}.fetch.query")  # compiling is checking
     name = each.as_ or default_name(selector.schema_name)
     if name is None:
         raise Invalid("a subscription without one schema name needs a name of its own, `as`", f"{where}.as")
