@@ -13,13 +13,16 @@ from stigmergy import Agent, App, Asked, AskFirst, Hooks, Refuse, Reply, Request
 from stigmergy.agents.agent import on
 from stigmergy.agents.model import Definition, Limits, OutputSpec, ToolSpec
 from stigmergy.agents.store import UnknownAgent
-from stigmergy.errors import Invalid
+from stigmergy.errors import Invalid, KeyReused, NotFound
 from stigmergy.kernel.blocks import get_block
+from stigmergy.kernel.query import Statement
+from stigmergy.kernel.transaction import Snapshot
 from stigmergy.runs.model import Run
 from stigmergy.settings import Settings
 from support.agents import Steps, agent, asked, call, calls, ended, results, until_waiting
 
 FIVE_MB = 5 << 20
+SPACES = Statement("test.spaces_there_are", "SELECT id FROM spaces WHERE tenant = :tenant")
 
 
 @tool
@@ -208,6 +211,22 @@ ODD += [
 ]
 ODD += [Reply("x", cost=cast(Any, odd)) for odd in (-1.0, float("nan"), float("inf"), "1")]
 ODD += [Reply("x", thinking=(Thinking("t", cast(Any, odd)),)) for odd in (7, -0.1, float("nan"), "high")]
+
+
+async def test_a_space_that_is_not_there_and_a_key_of_another_agents_run_start_nothing(settings: Settings) -> None:
+    async with App(settings=settings, agents=[agent("ada", Steps("fine")), agent("eve", Steps("fine"))]) as app:
+        first = await app.runs.start("ada", "go", key="k")
+        assert (await app.runs.start("ada", "go", key="k")).id == first.id
+        with pytest.raises(NotFound, match="no space nowhere"):
+            await app.runs.start("ada", "go", space_id="nowhere")
+        with pytest.raises(KeyReused, match="of ada; take another key"):
+            await app.runs.start("eve", "go", key="k")
+        assert [run.id for run in (await app.runs.list()).items] == [first.id]
+        assert await app.read(_spaces) == [(first.id,)]
+
+
+async def _spaces(tx: Snapshot) -> Any:
+    return await tx.rows(SPACES)
 
 
 @pytest.mark.parametrize("reply", ODD)

@@ -17,11 +17,11 @@ from stigmergy.breadcrumbs.model import Breadcrumb
 from stigmergy.breadcrumbs.subscriptions import parse_subscriptions
 from stigmergy.breadcrumbs.waking import as_crumb, is_own, sees_change, subscription_rules
 from stigmergy.engine.code import DIRECT
-from stigmergy.errors import NotFound
+from stigmergy.errors import KeyReused, NotFound
 from stigmergy.kernel.journal import Change
 from stigmergy.kernel.rules import Rule, report
 from stigmergy.kernel.transaction import Snapshot, Transaction
-from stigmergy.runs.commands import Start, start_run
+from stigmergy.runs.commands import Start, start_run, started_before
 from stigmergy.runs.delegation import NewTask, create_task
 from stigmergy.runs.model import Cause, Run, Task
 from stigmergy.spaces.commands import ensure_space
@@ -35,8 +35,20 @@ LONGEST_SHOWN = 100_000
 
 
 async def start(tx: Transaction, given: Start) -> Run:
-    """Start a run; in a space of its own where none is named."""
+    """Start a run that somebody asks for; in a space of its own where none is named. Asked again with the same key, the run that
+    there is."""
     check_run_metadata(given.metadata)
+    before = await started_before(tx, given.cause_key)
+    if before is not None:
+        if before.agent != given.agent:
+            raise KeyReused(f"this key has started run {before.id} of {before.agent}; take another key for {given.agent}")
+        return before
+    if given.space_id and await tx.get(Space, given.space_id) is None:
+        raise NotFound(f"no space {given.space_id}; without one the run gets a space of its own")
+    return await _start(tx, given)
+
+
+async def _start(tx: Transaction, given: Start) -> Run:
     if given.active_space_id is not None:
         given = msgspec.structs.replace(given, metadata=await looking(tx, given.metadata, given.active_space_id))
     id = given.id or tx.new_id()
@@ -99,7 +111,7 @@ async def _start_for_change(tx: Transaction, rule: Rule, change: Change) -> None
     record, arguments = change.record, rule.action.get("arguments")
     message = record if isinstance(record, SpaceMessage) else None
     space_id = getattr(record, "space_id", None)
-    await start(
+    await _start(
         tx,
         Start(
             agent=name,

@@ -61,13 +61,18 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
 
 async def start_run(tx: Transaction, start: Start) -> Run:
     """Put a run into the queue. The same cause gets the run that it started before."""
-    if start.cause_key is not None:
-        found = await tx.find(store.OF_CAUSE, cause_key=start.cause_key)
-        if found:
-            return found[0]
+    before = await started_before(tx, start.cause_key)
+    if before is not None:
+        return before
     record = await agents.named(tx, start.agent)
     pinned = Pinned(record.definition, record.version, record.tenant != tx.tenant, record.queue)
     return await open_run(tx, start, pinned)
+
+
+async def started_before(tx: Transaction, cause_key: str | None) -> Run | None:
+    """The run that a cause has started already."""
+    found = [] if cause_key is None else await tx.find(store.OF_CAUSE, cause_key=cause_key)
+    return found[0] if found else None
 
 
 async def open_run(tx: Transaction, start: Start, pinned: Pinned) -> Run:
