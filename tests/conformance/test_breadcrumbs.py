@@ -222,6 +222,37 @@ async def test_an_expired_breadcrumb_is_gone_at_once_and_its_deletion_is_a_chang
     assert [(change.event, change.version) for change in await store.read(read_page, 0)] == [("create", 1), ("delete", 2)]
 
 
+@pytest.mark.parametrize("how", ["create", "replace"])
+async def test_the_id_of_what_has_expired_is_free_before_it_is_swept(clocked: tuple[Database, ManualClock], how: str) -> None:
+    store, clock = clocked
+    made = await create(store, expires_at=clock.now() + 5_000, tags=["t"])
+    clock.advance(5)
+    draft = Draft(schema_name="note.v1", title="again", id=made.id, tags=["t"])
+    if how == "create":
+        await store.write(commands.create, draft, scope=TOM)
+    else:
+        with pytest.raises(VersionConflict):
+            await store.write(commands.replace, AS_TOM, made.id, draft, if_match=1, scope=TOM)
+        await store.write(commands.replace, AS_TOM, made.id, draft, scope=TOM)
+    again = await store.read(queries.get, AS_MIA, made.id)
+    assert (again.version, again.owner_id, again.expires_at) == (3, "tom", None)
+    assert await names(store, {"all_tags": ["t"]}) == ["again"]
+    assert await store.read(next_timers, [commands.EXPIRY]) == []
+    assert [change.event for change in await store.read(read_page, 0)] == ["create", "delete", "create"]
+
+
+async def test_what_is_replaced_lives_as_long_as_its_schema_says(clocked: tuple[Database, ManualClock]) -> None:
+    store, clock = clocked
+    await store.write(commands.put_schema, Schema(name="note.v1", ttl_ms=10_000))
+    made = await create(store)
+    clock.advance(5)
+    draft = Draft(schema_name="note.v1", context={"n": 2})
+    after = await store.write(commands.replace, AS_MIA, made.id, draft, scope=MIA)
+    assert after.expires_at == clock.now() + 10_000
+    (timer,) = await store.read(next_timers, [commands.EXPIRY])
+    assert timer.due_at == after.expires_at
+
+
 async def test_a_schema_checks_what_is_written_and_says_how_long_it_lives(clocked: tuple[Database, ManualClock]) -> None:
     store, clock = clocked
     rules = {"type": "object", "properties": {"a": {"properties": {"n": {"type": "integer"}}}}, "required": ["a"]}

@@ -43,6 +43,8 @@ EXPIRY = "breadcrumb.expiry"
 async def create(tx: Transaction, draft: Draft, schemas: Schemas | None = None) -> Breadcrumb:
     """Write a new breadcrumb. `schemas` are those that its unit has read."""
     check_name(draft.schema_name)
+    if draft.id:
+        await _clear(tx, draft.id)
     schema = await (schemas or Schemas(tx)).of(draft.schema_name)
     context, hints = _parted(draft.context, draft.llm_hints)
     crumb = Breadcrumb(
@@ -94,13 +96,14 @@ async def patch(tx: Transaction, reader: Reader, id: str, change: Patch, *, if_m
 async def replace(tx: Transaction, reader: Reader, id: str, draft: Draft, *, if_match: int | None = None) -> Breadcrumb:
     """Put a whole breadcrumb in the place of the stored one; where it was deleted, it is there again."""
     stored = await tx.lock(Breadcrumb, id)
-    if stored is None:
+    if stored is None or not is_live(stored, tx.now):
         if if_match is not None:
             raise VersionConflict(f"breadcrumb {id} is not there, so it has no version {if_match}; replace it without If-Match")
         return await create(tx, msgspec.structs.replace(draft, id=id))
     stored = await _mine(tx, reader, id, if_match)
     fields: dict[str, Any] = {name: getattr(draft, name) for name in Patch.__struct_fields__}
-    return await _change(tx, stored, fields | {"schema_name": draft.schema_name})
+    schema = await tx.get(Schema, draft.schema_name)
+    return await _change(tx, stored, fields | {"schema_name": draft.schema_name, "expires_at": _expiry(tx, draft, schema)})
 
 
 async def retag(tx: Transaction, reader: Reader, id: str, *, add: Iterable[str] = (), remove: Iterable[str] = ()) -> Breadcrumb:
@@ -191,6 +194,14 @@ async def _time(tx: Transaction, crumb: Breadcrumb) -> None:
         await set_timer(tx, EXPIRY, crumb.id, crumb.expires_at)
     elif crumb.version > 1:
         await cancel_timer(tx, EXPIRY, crumb.id)
+
+
+async def _clear(tx: Transaction, id: str) -> None:
+    """What has expired under this id is taken away now, if it was not swept yet: its id is free for who can see that it is."""
+    stored = await tx.lock(Breadcrumb, id)
+    if stored is not None and not is_live(stored, tx.now):
+        await tx.delete(stored)
+        await cancel_timer(tx, EXPIRY, id)
 
 
 def _expiry(tx: Transaction, draft: Draft, schema: Schema | None) -> int | None:
