@@ -130,6 +130,17 @@ def test_a_browser_token_is_for_the_feed_alone_and_for_minutes(guarded: Server) 
     assert code(guarded.client().get("/v1/breadcrumbs", params={"token": answer["token"]})) == (401, "unauthorized")
 
 
+def test_a_record_with_the_name_of_a_way_in_is_none(guarded: Server) -> None:
+    """A breadcrumb may be called `events`, an agent `trigger`: what is special about such addresses is not about these."""
+    operator = guarded.client_of("mia", "read", "write", "operate")
+    operator.post("/v1/breadcrumbs", json=NOTE | {"id": "events"}).raise_for_status()
+    browser = operator.post("/v1/tokens/browser").json()["token"]
+    assert code(guarded.client(browser).get("/v1/breadcrumbs/events")) == (403, "forbidden")
+    assert code(guarded.client().get("/v1/breadcrumbs/events", params={"token": browser})) == (401, "unauthorized")
+    assert code(operator.get("/v1/agents/trigger")) == (404, "unknown_agent")
+    assert code(guarded.client().get("/v1/agents/trigger")) == (401, "unauthorized")
+
+
 def test_a_browser_token_does_not_outlive_the_token_it_was_made_with(guarded: Server) -> None:
     claims = guarded.claims("mia", "read", expires_at=now() + 60_000)
     answer = guarded.client(signed(claims, SECRET)).post("/v1/tokens/browser").json()

@@ -128,6 +128,15 @@ def test_a_write_with_the_wrong_version_writes_nothing(server: Server, method: s
     assert problem(client.put("/v1/breadcrumbs/none", json=NOTE, headers={"If-Match": '"1"'}))[0] == 412
 
 
+def test_any_version_is_one_that_is_there(server: Server) -> None:
+    client = server.client()
+    path = f"/v1/breadcrumbs/{made(client)['id']}"
+    assert client.put(path, json=NOTE, headers={"If-Match": "*"}).status_code == 200
+    client.delete(path).raise_for_status()
+    assert problem(client.put(path, json=NOTE, headers={"If-Match": "*"}))[:2] == (412, "version_conflict")
+    assert client.get(path).status_code == 404
+
+
 def test_a_reader_with_the_current_version_gets_no_body(server: Server) -> None:
     client = server.client()
     path = f"/v1/breadcrumbs/{made(client)['id']}"

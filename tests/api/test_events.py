@@ -72,6 +72,12 @@ def test_any_text_comes_through_as_it_is(server: Server) -> None:
     assert (first["context"], first["tags"], second["context"]) == ({text: text}, [text], {"after": 1})
 
 
+def test_an_event_is_named_by_one_record_of_its_collection(server: Server) -> None:
+    client = server.client()
+    client.put("/v1/entities/me/memories/k", json={"value": 1}).raise_for_status()
+    assert events(client, 1, collection="memories")[0]["type"] == "memory.created"
+
+
 def test_contexts_as_they_were_written_are_for_operators(guarded: Server) -> None:
     owner = guarded.client_of("mia", "read", "write")
     make(owner, context={"n": 1, "secret": "s"}, llm_hints={"exclude": ["secret"]})

@@ -4,6 +4,7 @@ With a secret, a bearer token says it. Without one the server is bound to loopba
 the Host and Origin headers must be local too, or a web page elsewhere could rebind its name to us or post across sites.
 """
 
+import re
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
@@ -28,14 +29,19 @@ UNKNOWN = Claims("", "", "", ())
 LOCAL = Claims("local", "main", "local", GRANTS)
 
 
+# No more than these: a record may be called `events`, and an agent `trigger`.
+_FEED = re.compile(r"/v1/(?:(?:runs|spaces)/[^/]+/)?events")
+_KEYED = re.compile(r"/v1/agents/[^/]+/trigger")
+
+
 def is_feed(path: str) -> bool:
     """Whether this is what an EventSource asks for: a stream without an end, for which a browser token may be in the address."""
-    return path.startswith("/v1/") and path.endswith("/events")
+    return _FEED.fullmatch(path) is not None
 
 
 def is_keyed(path: str) -> bool:
     """Whether this is called by programs outside, with a key that the route itself looks at."""
-    return path.startswith("/v1/agents/") and path.endswith("/trigger")
+    return _KEYED.fullmatch(path) is not None
 
 
 def is_loopback(host: str) -> bool:

@@ -16,7 +16,7 @@ from stigmergy.breadcrumbs.audience import Reader
 from stigmergy.breadcrumbs.model import Breadcrumb, Schema
 from stigmergy.breadcrumbs.queries import ViewKind
 from stigmergy.breadcrumbs.schemas import Schemas
-from stigmergy.errors import Invalid
+from stigmergy.errors import Invalid, VersionConflict
 from stigmergy.kernel.selectors import Selector, parse_selector
 from stigmergy.kernel.transaction import Snapshot, Transaction
 
@@ -112,7 +112,7 @@ class BreadcrumbRoutes(Controller):
     @put("/{id:str}", summary="Replace a breadcrumb, or bring a deleted one back", operation_id="replace_breadcrumb")
     async def replace(self, request: AnyRequest, id: Id, data: JSONBody[wire.DraftIn], if_match: IfMatch = None) -> Shown:
         reader = reader_of(claims_of(request))
-        return answer(await write(request, _replace, reader, id, data, wire.expected(if_match)))
+        return answer(await write(request, _replace, reader, id, data, wire.expected(if_match), wire.is_any(if_match)))
 
     @post("/{id:str}/tags", status_code=200, summary="Add and remove tags", operation_id="retag_breadcrumb")
     async def retag(self, request: AnyRequest, id: Id, data: JSONBody[wire.TagsIn]) -> Shown:
@@ -170,7 +170,9 @@ async def _patch(tx: Transaction, reader: Reader, id: str, data: wire.PatchIn, i
     return await _shown(Schemas(tx), await commands.patch(tx, reader, id, wire.patch(data), if_match=if_match))
 
 
-async def _replace(tx: Transaction, reader: Reader, id: str, data: wire.DraftIn, if_match: int | None) -> Tagged:
+async def _replace(tx: Transaction, reader: Reader, id: str, data: wire.DraftIn, if_match: int | None, is_there: bool) -> Tagged:
+    if is_there and not await queries.exists(tx, reader, id):
+        raise VersionConflict(f"breadcrumb {id} is not there, as `If-Match: *` asks; replace it without If-Match")
     return await _shown(Schemas(tx), await commands.replace(tx, reader, id, wire.draft(data), if_match=if_match))
 
 

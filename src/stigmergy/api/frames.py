@@ -127,7 +127,9 @@ def _about(change: Change, as_what: Told) -> JsonObject:
 
 
 def _type(change: Change, as_what: Told) -> str:
-    return f"{change.collection.removesuffix('s')}.{NAMES[as_what.event]}"
+    many = change.collection
+    one = f"{many[:-3]}y" if many.endswith("ies") else many.removesuffix("s")
+    return f"{one}.{NAMES[as_what.event]}"
 
 
 def frame(seq: int, event: str, data: JsonObject) -> bytes:

@@ -204,9 +204,14 @@ def etag(version: int, hinted: int = 0) -> str:
 _ETAG = re.compile(r'"?([0-9]{1,15})(?:\.[0-9]{1,15})?"?')
 
 
+def is_any(if_match: str | None) -> bool:
+    """Whether an If-Match header asks for any version, as long as there is one."""
+    return if_match is not None and if_match.strip() == "*"
+
+
 def expected(if_match: str | None) -> int | None:
     """The version of an If-Match header; `*` is any. What a schema made of it does not matter to a writer."""
-    if if_match is None or if_match.strip() == "*":
+    if if_match is None or is_any(if_match):
         return None
     found = _ETAG.fullmatch(if_match.strip())
     if found is None:

@@ -70,6 +70,12 @@ async def get(tx: Snapshot, reader: Reader, id: str) -> Breadcrumb:
     return crumb
 
 
+async def exists(tx: Snapshot, reader: Reader, id: str) -> bool:
+    """Whether it is there for this reader."""
+    crumb = await tx.get(Breadcrumb, id)
+    return crumb is not None and await sees(tx, reader, crumb)
+
+
 async def history(tx: Snapshot, reader: Reader, id: str, *, below: int = EVERYTHING, limit: int = 50) -> list[Breadcrumb]:
     """Its versions, newest first. Of a deleted one too, for who could see its last version. A version that was not for this
     reader when it was written is not for them later either."""
