@@ -264,3 +264,20 @@ async def test_a_step_with_more_calls_than_the_window_has_room_for_is_seen_whole
         assert await run.result(20) == "done"
         assert results(script.asked[1]) == [*(str(n) for n in range(12)), "from outside"]
         assert (await app.runs.prompt(run.id, 2)).messages == script.asked[1].messages
+
+
+async def test_a_tool_with_the_name_of_one_of_the_engines_that_the_agent_does_not_have_is_the_agents(settings: Settings) -> None:
+    @tool
+    async def send_message(to: str, text: str) -> str:
+        """By mail."""
+        return f"mailed {text} to {to}"
+
+    @tool
+    async def search_breadcrumbs(query: str) -> str:
+        """Elsewhere."""
+        return f"found {query}"
+
+    script = Steps(calls(asked("send_message", to="mia", text="hi"), asked("search_breadcrumbs", query="x")), "done")
+    async with App(settings=settings, agents=[agent("ada", script, tools=[send_message, search_breadcrumbs])]) as app:
+        assert await app.ask("ada", "go", timeout=20) == "done"
+        assert results(script.asked[1]) == ["mailed hi to mia", "found x"]

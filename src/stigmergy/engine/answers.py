@@ -41,7 +41,7 @@ def given_answer(calls: Iterable[ToolCall], definition: Definition, remarks: int
     """How the step ends the run by the tool for that: with the answer; or without, when it would not do too often."""
     if definition.model == DIRECT:
         return next((_as_it_is(call) for call in calls), None)
-    given = next((call for call in calls if call.tool_name == FINAL_ANSWER), None)
+    given = next((call for call in calls if call.tool_name == FINAL_ANSWER and call.execution_type != "mcp"), None)
     if given is None:
         return None
     if given.status == "success":

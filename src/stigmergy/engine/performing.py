@@ -135,7 +135,7 @@ class Performer:
         return begun
 
     async def _perform(self, call: ToolCall, spec: ToolSpec, args: JsonObject, did: list[Did], span: JsonObject) -> None:
-        if isinstance(self._runtime.builtins.get(spec.name), Builtin) or spec.execution_type == "client":
+        if isinstance(self._box.builtins.get(spec.name), Builtin) or spec.execution_type == "client":
             return await self._unit(call, spec, args, did)
         try:
             point("tool.begun")
@@ -181,7 +181,7 @@ class Performer:
             return lambda: call_gateway(spec, args, runtime.secrets, runtime.reach)
         if spec.execution_type == "mcp":
             return lambda: runtime.servers.call(definition, spec, args)
-        ours = runtime.builtins.get(spec.name)
+        ours = self._box.builtins.get(spec.name)
         if isinstance(ours, Asking):
             return lambda: ours.ask(runtime.outside, Acting(self._live.run, definition, call), args)
         tool = self._box.functions[spec.name]
@@ -205,7 +205,7 @@ class Performer:
 
     async def _unit(self, call: ToolCall, spec: ToolSpec, args: JsonObject, did: list[Did]) -> None:
         """A tool of ours, or a client's: both are what is written of them."""
-        ours = self._runtime.builtins.get(spec.name)
+        ours = self._box.builtins.get(spec.name)
         unit = ours.unit if isinstance(ours, Builtin) else _ask_client
         try:
             called = await self._write(steps.call_builtin, self._live.definition, call, unit, args, thoughts=recorded(did))
