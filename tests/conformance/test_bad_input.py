@@ -11,7 +11,7 @@ import pytest
 
 from stigmergy import Agent, App, Asked, AskFirst, Hooks, Refuse, Reply, Request, Thinking, tool
 from stigmergy.agents.agent import on
-from stigmergy.agents.model import Definition, Limits, OutputSpec, ToolSpec
+from stigmergy.agents.model import Approval, Definition, Limits, OutputSpec, ToolSpec
 from stigmergy.agents.store import UnknownAgent
 from stigmergy.errors import Invalid, KeyReused, NotFound
 from stigmergy.kernel.blocks import get_block
@@ -105,6 +105,11 @@ async def test_a_model_that_cannot_be_asked_fails_the_run_and_says_how_to_help(
         ({"limits": Limits(max_steps=0)}, "limits.max_steps"),
         ({"window": 0}, "window"),
         ({"delegates": ("",)}, "delegates"),
+        ({"limits": Limits(deadline_ms=10**13)}, "limits.deadline_ms"),
+        ({"limits": Limits(max_steps=2**70)}, "limits.max_steps"),
+        ({"approval": Approval(timeout_ms=10**13)}, "approval.timeout_ms"),
+        ({"window": 2**70}, "window"),
+        ({"tools": (ToolSpec(name="f", execution_type="client", timeout_ms=2**70),)}, "tools[0].timeout_ms"),
     ],
 )
 async def test_a_definition_that_no_run_could_use_is_refused_with_the_place(
@@ -213,12 +218,14 @@ ODD += [Reply("x", cost=cast(Any, odd)) for odd in (-1.0, float("nan"), float("i
 ODD += [Reply("x", thinking=(Thinking("t", cast(Any, odd)),)) for odd in (7, -0.1, float("nan"), "high")]
 
 
-async def test_a_space_that_is_not_there_and_a_key_of_another_agents_run_start_nothing(settings: Settings) -> None:
+async def test_a_space_that_is_not_there_odd_metadata_and_a_key_of_another_agents_run_start_nothing(settings: Settings) -> None:
     async with App(settings=settings, agents=[agent("ada", Steps("fine")), agent("eve", Steps("fine"))]) as app:
         first = await app.runs.start("ada", "go", key="k")
         assert (await app.runs.start("ada", "go", key="k")).id == first.id
         with pytest.raises(NotFound, match="no space nowhere"):
             await app.runs.start("ada", "go", space_id="nowhere")
+        with pytest.raises(Invalid, match="metadata is an object"):
+            await app.runs.start("ada", "go", metadata=cast(Any, [1]))
         with pytest.raises(KeyReused, match="of ada; take another key"):
             await app.runs.start("eve", "go", key="k")
         assert [run.id for run in (await app.runs.list()).items] == [first.id]

@@ -17,6 +17,8 @@ from stigmergy.errors import Invalid
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _TOOL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+# Of any limit; as milliseconds 31 years.
+MOST = 10**12
 
 
 def check_definition(definition: Definition) -> Definition:
@@ -50,6 +52,8 @@ def _check_tool(tool: ToolSpec, where: str) -> None:
         check_execution(tool, where)
     if tool.timeout_ms < 1 or tool.tries < 1:
         raise Invalid("a tool has at least a millisecond and one try", where)
+    _check_most(tool.timeout_ms, f"{where}.timeout_ms")
+    _check_most(tool.tries, f"{where}.tries")
 
 
 def check_schema(schema: JsonObject, where: str) -> None:
@@ -76,12 +80,21 @@ def _check_numbers(definition: Definition) -> None:
         value = getattr(limits, field.name)
         if value is not None and value < (0 if field.name in ("children", "nesting") else 1):
             raise Invalid("a limit is a positive number", f"limits.{field.name}")
+        _check_most(value, f"limits.{field.name}")
     for name in ("window", "budget", "history_tokens", "keep_checkpoints"):
         value = getattr(definition, name)
         if value is not None and value < 1:
             raise Invalid("this is a positive number", name)
+        _check_most(value, name)
     below = definition.approval.confidence_below
     if below is not None and not 0 <= below <= 1:
         raise Invalid("a confidence is between 0 and 1", "approval.confidence_below")
     if definition.approval.timeout_ms < 1:
         raise Invalid("a time to decide is at least a millisecond", "approval.timeout_ms")
+    _check_most(definition.approval.timeout_ms, "approval.timeout_ms")
+
+
+def _check_most(value: int | None, where: str) -> None:
+    """A moment that lies so far off could not be stored, and nothing could be started any more."""
+    if value is not None and value > MOST:
+        raise Invalid(f"this is at most {MOST:,}; leave it out where it does not matter", where)

@@ -16,6 +16,8 @@ LARGEST_METADATA = 16_384
 
 
 def check_run_metadata(metadata: JsonObject) -> None:
+    if not isinstance(metadata, dict):  # pyright: ignore[reportUnnecessaryIsInstance]  # a program may give anything
+        raise Invalid("metadata is an object", "metadata")
     for key in OURS:
         if key in metadata:
             raise Invalid(f"{key!r} is a key of the engine's own; choose another", f"metadata.{key}")
