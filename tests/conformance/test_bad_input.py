@@ -11,6 +11,7 @@ import pytest
 
 from stigmergy import Agent, App, Asked, AskFirst, Hooks, Refuse, Reply, Request, Thinking, tool
 from stigmergy.agents.agent import on
+from stigmergy.agents.checking import LONGEST_INSTRUCTIONS
 from stigmergy.agents.model import Approval, Definition, Limits, OutputSpec, ToolSpec
 from stigmergy.agents.store import UnknownAgent
 from stigmergy.errors import Invalid, KeyReused, NotFound
@@ -19,7 +20,7 @@ from stigmergy.kernel.query import Statement
 from stigmergy.kernel.transaction import Snapshot
 from stigmergy.runs.model import Run
 from stigmergy.settings import Settings
-from support.agents import Steps, agent, asked, call, calls, ended, results, until_waiting
+from support.agents import Steps, agent, asked, call, calls, ended, results, system, until_waiting
 
 FIVE_MB = 5 << 20
 SPACES = Statement("test.spaces_there_are", "SELECT id FROM spaces WHERE tenant = :tenant")
@@ -109,6 +110,7 @@ async def test_a_model_that_cannot_be_asked_fails_the_run_and_says_how_to_help(
         ({"limits": Limits(max_steps=2**70)}, "limits.max_steps"),
         ({"approval": Approval(timeout_ms=10**13)}, "approval.timeout_ms"),
         ({"window": 2**70}, "window"),
+        ({"instructions": "é" * 33_000}, "instructions"),
         ({"tools": (ToolSpec(name="f", execution_type="client", timeout_ms=2**70),)}, "tools[0].timeout_ms"),
     ],
 )
@@ -194,6 +196,13 @@ async def test_five_megabytes_are_kept_by_reference_and_clipped_for_the_model_wi
         whole = json.loads((await app.read(get_block, table.result["block"])).body)
         assert len(whole) == 50_000
         assert (await app.runs.prompt(run.id, 2)).messages == script.asked[1].messages
+
+
+async def test_the_longest_instructions_are_seen_whole(settings: Settings) -> None:
+    longest = "x" * LONGEST_INSTRUCTIONS
+    async with App(settings=settings, agents=[agent("ada", script := Steps("fine"), instructions=longest)]) as app:
+        assert await app.ask("ada", "go", timeout=20) == "fine"
+        assert system(script.asked[0]) == longest
 
 
 async def test_a_large_answer_and_a_large_instruction_are_kept_whole(settings: Settings) -> None:

@@ -17,6 +17,8 @@ from stigmergy.errors import Invalid
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _TOOL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+# What is longer is clipped in a run's log, and a model would see only its beginning.
+LONGEST_INSTRUCTIONS = 64 * 1024
 # Of any limit; as milliseconds 31 years.
 MOST = 10**12
 
@@ -27,6 +29,11 @@ def check_definition(definition: Definition) -> Definition:
         raise Invalid("an agent's name has 1 to 128 letters, digits, `_`, `.` or `-`", "name")
     if not definition.model or len(definition.model) > 200:
         raise Invalid("name a model, such as openai:gpt-5-mini, or scripted:NAME", "model")
+    if (size := len(definition.instructions.encode(errors="surrogatepass"))) > LONGEST_INSTRUCTIONS:
+        raise Invalid(
+            f"instructions have at most {LONGEST_INSTRUCTIONS:,} bytes, these have {size:,}; let it read the rest itself",
+            "instructions",
+        )
     seen: set[str] = set()
     for place, tool in enumerate(definition.tools):
         _check_tool(tool, f"tools[{place}]")
