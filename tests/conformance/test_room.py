@@ -57,3 +57,17 @@ async def test_of_runs_that_begin_at_once_no_more_do_than_may(store: Database) -
     loaded = await asyncio.gather(*(store.write(steps.begin, worker, each) for each in claims))
     assert sum(each is not None for each in loaded) == 3
     assert await store.read(counted) == (9, 3)
+
+
+async def test_a_run_that_is_given_back_makes_room_for_the_next(store: Database) -> None:
+    await store.write(add_agents, "one", limits=Limits(concurrent_runs=1))
+    worker = await store.write(enlist)
+    _, held = await begun(store, worker)
+    assert await store.write(steps.begin, worker, held) is not None
+    _, waits = await begun(store, worker)
+    assert await store.write(steps.begin, worker, waits) is None
+    assert await store.read(counted) == (1, 1)
+    await store.write(steps.give_back, worker, held, after_ms=60_000)
+    assert await store.read(counted) == (0, 0)
+    (again,) = await store.write(claim, waits.queue, worker, 5)
+    assert again.id == waits.id

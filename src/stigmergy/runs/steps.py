@@ -464,7 +464,7 @@ async def think_again(tx: Transaction, worker: str, claim: Claim, pause: Wait, r
 
 
 async def give_back(tx: Transaction, worker: str, claim: Claim, *, after_ms: int = 0) -> None:
-    """Let any worker go on with a run, now or later."""
-    await store.lock_head(tx, claim.id)
+    """Let any worker go on with a run, now or later. Another of its agent may use the time."""
+    head = await store.lock_head(tx, claim.id)
     await release(tx, worker, claim, tx.now + after_ms)
-    await tx.run(store.MARK, run_id=claim.id, active=False, parked=False)
+    await make_room(tx, claim.id, head.agent)
