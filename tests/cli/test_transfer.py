@@ -63,8 +63,10 @@ def test_an_import_that_was_killed_goes_on_and_does_nothing_twice(folder: Path) 
     done = stored(folder)
     assert 1_000 <= done < 8_000
     assert done % 500 == 0
-    assert "8000 breadcrumbs" in run(folder, "breadcrumbs", "import", "in.jsonl")
-    assert "8000 breadcrumbs" in run(folder, "breadcrumbs", "import", "in.jsonl")
+    said = run(folder, "breadcrumbs", "import", "in.jsonl")
+    assert (f"{8_000 - done} breadcrumbs were written" in said, f"{done} of the 8000" in said) == (True, True)
+    said = run(folder, "breadcrumbs", "import", "in.jsonl")
+    assert ("0 breadcrumbs were written" in said, "8000 of the 8000" in said) == (True, True)
     assert (stored(folder), stored(folder, "SELECT count(DISTINCT title) FROM breadcrumbs")) == (8_000, 8_000)
 
 
@@ -86,11 +88,22 @@ def test_an_export_that_was_cut_off_goes_on_behind_its_last_whole_line(folder: P
     assert "there already" in run(folder, "breadcrumbs", "export", "out.jsonl", code=2)
 
 
+def test_an_export_goes_on_with_its_own_tenant_alone(folder: Path) -> None:
+    run(folder, "breadcrumbs", "put", "note.v1", "--tenant", "acme")
+    partial = folder / "out.jsonl.partial"
+    partial.write_text('{"id": "a", "tenant": "main"}\n')
+    assert "an export of main" in run(folder, "breadcrumbs", "export", "out.jsonl", "--tenant", "acme", code=2)
+    assert partial.read_text() == '{"id": "a", "tenant": "main"}\n'
+    assert "cannot be written" in run(folder, "breadcrumbs", "export", "nowhere/out.jsonl", code=2)
+
+
 @pytest.mark.parametrize(
     ("line", "says"),
     [
         ('{"schema_name": 3}', "Expected `str`, got `int` - at `$.schema_name`"),
         ("{", "line 701"),
+        ('{"schema_name": "note.v1", "context": ' + '{"a":' * 5_000 + "1" + "}" * 5_001, "line 701"),
+        ('{"schema_name": "note.v1", "context": ' + '{"a":' * 200 + "1" + "}" * 201, "at most 100 levels"),
         ('{"schema_name": "note.v1", "tagz": []}', "no 'tagz'"),
         ('{"schema_name": "note.v1", "tags": [""]}', "line 701.tags[0]"),
         ('{"schema_name": "note.v1", "llm_hints": {"mode": "x"}}', "line 701.llm_hints"),

@@ -225,7 +225,7 @@ def _text(given: str) -> str:
 def _json(given: str, where: str, shape: type[T]) -> T:
     try:
         return msgspec.json.decode(_text(given), type=shape)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
         wanted = "an object" if shape is JsonObject else "a list of objects"
         raise Invalid(f"{wanted} in JSON is wanted ({error})", where) from error
 

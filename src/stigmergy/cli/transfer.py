@@ -42,6 +42,7 @@ class _Exported(msgspec.Struct):
     """As much of an exported line as says where to go on."""
 
     id: str
+    tenant: str | None = None
 
 
 def import_(file: Path, *, store: Store = None, tenant: Tenant = "main", entity: As = "cli") -> None:
@@ -49,32 +50,36 @@ def import_(file: Path, *, store: Store = None, tenant: Tenant = "main", entity:
     was."""
 
     async def run() -> None:
-        done = 0
+        done = before = 0
         async with open_crumbs(store, tenant, entity) as (database, scope, _):
             name, total = await asyncio.to_thread(_fingerprint, file)
             with progress(f"Reading {file.name}") as show:
                 seen = 0
                 for number, lines in enumerate(_batches(file)):
                     drafts = [_draft(line, done + place) for place, line in enumerate(lines, 1)]
-                    await database.write(_import_batch, f"{name}:{number}", drafts, done + 1, scope=scope)
+                    is_new = await database.write(_import_batch, f"{name}:{number}", drafts, done + 1, scope=scope)
                     done += len(drafts)
+                    before += 0 if is_new else len(drafts)
                     seen += sum(map(len, lines))
                     show(seen, total)
-        out.print(f"{done} breadcrumbs are in the store.")
+        out.print(f"{done - before} breadcrumbs were written.")
+        if before:
+            out.print(f"{before} of the {done} in the file an import of it has written within the last day; they are left as they are.")
 
     asyncio.run(run())
 
 
-async def _import_batch(tx: Transaction, key: str, drafts: list[Draft], first: int) -> None:
+async def _import_batch(tx: Transaction, key: str, drafts: list[Draft], first: int) -> bool:
     """One batch, once: what an import before this one has done is not done again. A fault names its line."""
     if await claim_key(tx, "import", key, b"") is not None:
-        return
+        return False
     for number, draft in enumerate(drafts, first):
         try:
             await commands.create(tx, draft)
         except Invalid as error:
             raise error.inside(f"line {number}") from error
     await answer_key(tx, "import", key, b"done")
+    return True
 
 
 def _fingerprint(file: Path) -> tuple[str, int]:
@@ -108,7 +113,7 @@ def _draft(line: bytes, number: int) -> Draft:
         if unknown := fields.keys() - _KNOWN:
             raise Invalid(f"a breadcrumb has no {min(unknown)!r}", f"line {number}")
         return msgspec.convert({name: value for name, value in fields.items() if name in _GIVEN}, Draft)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
         raise Invalid(str(error), f"line {number}") from error
 
 
@@ -119,7 +124,7 @@ def export(file: Path, *, store: Store = None, tenant: Tenant = "main", entity: 
     partial = file.with_name(f"{file.name}.partial")
 
     async def run() -> None:
-        after = await asyncio.to_thread(_resumed, partial)
+        after = await asyncio.to_thread(_resumed, partial, tenant)
         written = 0
         async with open_crumbs(store, tenant, entity) as (database, scope, _):
             left = await database.read(_count_left, after, scope=scope)
@@ -144,8 +149,8 @@ async def _count_left(tx: Snapshot, after: str) -> int:
     return count
 
 
-def _resumed(partial: Path) -> str:
-    """The id with which an export ended. A line that was cut is taken off."""
+def _resumed(partial: Path, tenant: str) -> str:
+    """The id with which an export of this tenant ended. A line that was cut is taken off."""
     if not partial.exists():
         return ""
     with partial.open("r+b") as file:
@@ -157,15 +162,21 @@ def _resumed(partial: Path) -> str:
             tail = file.read(end - start) + tail
         whole = tail[: tail.rfind(b"\n") + 1]
         file.truncate(start + len(whole))
-    return _id_of(whole.splitlines()[-1], partial) if whole else ""
+    return _id_of(whole.splitlines()[-1], partial, tenant) if whole else ""
 
 
-def _id_of(line: bytes, partial: Path) -> str:
+def _id_of(line: bytes, partial: Path, tenant: str) -> str:
     try:
-        return msgspec.json.decode(line, type=_Exported).id
+        last = msgspec.json.decode(line, type=_Exported)
+        if last.tenant not in (None, tenant):
+            raise Invalid(f"this is the beginning of an export of {last.tenant}; remove it to begin anew", str(partial))
+        return last.id
     except msgspec.DecodeError as error:
         raise Invalid(f"this is not the beginning of an export ({error}); remove it to begin anew", str(partial)) from error
 
 
 def _appending(partial: Path) -> BinaryIO:
-    return partial.open("ab")
+    try:
+        return partial.open("ab")
+    except OSError as error:
+        raise Invalid(f"this file cannot be written ({error.strerror})", str(partial)) from error
