@@ -200,6 +200,21 @@ async def test_ten_requests_with_one_key_at_once_write_one_record(server: Server
         assert len((await client.get("/v1/breadcrumbs")).json()["items"]) == 1
 
 
+def test_a_key_is_something(server: Server) -> None:
+    """One that was left empty would be the same for everything that its caller writes."""
+    answer = server.client().post("/v1/breadcrumbs", json=NOTE, headers={"Idempotency-Key": ""})
+    assert problem(answer)[:2] == (422, "invalid")
+
+
+def test_a_stranger_to_a_space_writes_nothing_for_its_team(guarded: Server) -> None:
+    space = guarded.client_of("mia", "read", "write").post("/v1/spaces", json={"name": "ours"}).raise_for_status().json()
+    note = NOTE | {"audience": "team", "space_id": space["id"]}
+    tom = guarded.client_of("tom", "read", "write")
+    assert problem(tom.post("/v1/breadcrumbs", json=note)) == (422, "invalid", "space_id")
+    assert problem(tom.post("/v1/breadcrumbs/bulk", json=[note])) == (422, "invalid", "[0].space_id")
+    assert problem(tom.put("/v1/breadcrumbs/x", json=note)) == (422, "invalid", "space_id")
+
+
 def test_a_refused_request_does_not_use_its_key_up(server: Server) -> None:
     client = server.client()
     refused = client.post("/v1/breadcrumbs", json=NOTE | {"tags": [""]}, headers={"Idempotency-Key": "k"})

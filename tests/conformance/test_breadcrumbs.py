@@ -336,6 +336,22 @@ async def test_who_may_not_see_all_of_it_cannot_take_its_hints_away(store: Datab
     assert (await store.write(commands.patch, AS_MIA, made.id, change, scope=MIA)).llm_hints in (None, {}, {"mode": "merge"})
 
 
+async def test_a_refusal_tells_nobody_what_hints_hide(store: Database) -> None:
+    made = await create(store, context={"secret": "s3cr3t"}, llm_hints={"exclude": ["secret"]})
+    rules = {"properties": {"secret": {"type": "integer"}}}
+    await store.write(commands.put_schema, Schema(name="note.v1", json_schema=rules))
+    for reader, is_told in ((AS_MIA, True), (AS_TOM, False)):
+        with pytest.raises(Invalid, match=r"context\.secret") as refused:
+            await store.write(commands.patch, reader, made.id, Patch(context={"a": 1}))
+        assert ("s3cr3t" in str(refused.value), refused.value.code) == (is_told, "schema_violation")
+
+
+async def test_what_is_put_in_a_place_has_no_other_id(store: Database) -> None:
+    with pytest.raises(Invalid, match="id"):
+        await store.write(commands.replace, AS_MIA, "a", Draft(schema_name="note.v1", id="b"))
+    assert await store.read(read_page, 0) == []
+
+
 async def test_hints_inside_a_patch_are_the_new_hints(store: Database) -> None:
     made = await create(store, context={"a": 1, "b": 2}, llm_hints={"exclude": ["a"]})
     inside = Patch(context={"b": 3, "llm_hints": {"include": ["a"]}})

@@ -2,14 +2,18 @@
 
 import asyncio
 from contextlib import suppress
+from typing import Any
+
+import pytest
 
 from stigmergy.breadcrumbs.audience import Reader
 from stigmergy.breadcrumbs.embeddings import NoEmbedder
 from stigmergy.breadcrumbs.events import Event
+from stigmergy.breadcrumbs.model import Draft
 from stigmergy.breadcrumbs.namespace import Breadcrumbs
 from stigmergy.breadcrumbs.search import Searcher
 from stigmergy.breadcrumbs.search_index import fill
-from stigmergy.errors import NotFound
+from stigmergy.errors import Invalid, NotFound
 from stigmergy.kernel.database import Database
 from stigmergy.kernel.transaction import Scope
 from stigmergy.spaces.commands import add_member, remove_member
@@ -58,6 +62,26 @@ async def test_members_come_to_it_on_every_way_and_who_left_on_none(store: Datab
     assert await met(store, "eve", made.id) == WAYS
     assert await met(store, "tom", made.id) == set()
     assert await met(store, "mia", made.id) == WAYS
+
+
+async def test_what_is_for_a_team_is_written_by_its_members(store: Database) -> None:
+    space = await store.write(space_of, "mia", "tom")
+    team: dict[str, Any] = {"audience": "team", "space_id": space.id}
+    eve = of(store, "eve")
+    own = await eve.create("plan.v1", id="own")
+    draft = Draft(schema_name="plan.v1", **team)
+    for writing in (
+        eve.create("plan.v1", **team),
+        eve.create_many([draft]),
+        eve.replace("new", draft),
+        eve.replace(own.id, draft),
+        eve.patch(own.id, **team),
+        eve.create("plan.v1", audience="team", space_id="nowhere"),
+    ):
+        with pytest.raises(Invalid, match="space_id"):
+            await writing
+    assert (await of(store, "tom").find({"schema_name": "plan.v1"})).items == [own]
+    assert (await of(store, "tom").patch(own.id, **team)).space_id == space.id
 
 
 async def test_a_follower_is_told_as_long_as_it_is_a_member(store: Database) -> None:

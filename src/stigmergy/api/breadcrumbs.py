@@ -46,7 +46,7 @@ class BreadcrumbRoutes(Controller):
     @post(summary="Write a breadcrumb", operation_id="create_breadcrumb")
     async def create(self, request: AnyRequest, data: JSONBody[wire.DraftIn], key: IdempotencyKey = None) -> Shown:
         body = await request.body() if key is not None else b""
-        return answer(await write(request, _create, data, key, body), 201)
+        return answer(await write(request, _create, reader_of(claims_of(request)), data, key, body), 201)
 
     @post("/bulk", summary="Write many breadcrumbs, all or none", operation_id="create_breadcrumbs")
     async def create_many(
@@ -57,7 +57,7 @@ class BreadcrumbRoutes(Controller):
         if not data:
             raise Invalid("at least one breadcrumb is expected", "body")
         body = await request.body() if key is not None else b""
-        views: list[queries.View] = await write(request, _create_many, data, key, body)
+        views: list[queries.View] = await write(request, _create_many, reader_of(claims_of(request)), data, key, body)
         return [wire.breadcrumb_out(view) for view in views]
 
     @get(summary="List breadcrumbs, newest first", operation_id="list_breadcrumbs")
@@ -149,18 +149,20 @@ class SchemaRoutes(Controller):
 # ---- units of work: a command, and its answer in the same transaction ----
 
 
-async def _create(tx: Transaction, data: wire.DraftIn, key: str | None, body: bytes) -> Tagged:
+async def _create(tx: Transaction, reader: Reader, data: wire.DraftIn, key: str | None, body: bytes) -> Tagged:
     async def make() -> Tagged:
         schemas = Schemas(tx)
-        return await _shown(schemas, await commands.create(tx, wire.draft(data), schemas))
+        return await _shown(schemas, await commands.create(tx, wire.draft(data), schemas, reader=reader))
 
     return await once(tx, "create_breadcrumb", key, body, make, Tagged)
 
 
-async def _create_many(tx: Transaction, data: list[wire.DraftIn], key: str | None, body: bytes) -> list[queries.View]:
+async def _create_many(
+    tx: Transaction, reader: Reader, data: list[wire.DraftIn], key: str | None, body: bytes
+) -> list[queries.View]:
     async def make() -> list[queries.View]:
         schemas = Schemas(tx)
-        made = await commands.create_many(tx, [wire.draft(each) for each in data], schemas)
+        made = await commands.create_many(tx, [wire.draft(each) for each in data], schemas, reader=reader)
         return await queries.shown(tx, made, schemas=schemas)
 
     return await once(tx, "create_breadcrumbs", key, body, make, list[queries.View])

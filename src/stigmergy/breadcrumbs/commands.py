@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET
 
 from stigmergy.access.model import Forbidden
-from stigmergy.breadcrumbs.audience import Reader, sees
+from stigmergy.breadcrumbs.audience import Reader, sees, with_spaces
 from stigmergy.breadcrumbs.hints import move_inline_hints, parse_hints
 from stigmergy.breadcrumbs.model import (
     LONGEST_TTL_MS,
@@ -38,11 +38,15 @@ from stigmergy.kernel.timers import Timer, cancel_timer, set_timer
 from stigmergy.kernel.transaction import Transaction
 
 EXPIRY = "breadcrumb.expiry"
+VIOLATION = "schema_violation"
 
 
-async def create(tx: Transaction, draft: Draft, schemas: Schemas | None = None) -> Breadcrumb:
-    """Write a new breadcrumb. `schemas` are those that its unit has read."""
+async def create(
+    tx: Transaction, draft: Draft, schemas: Schemas | None = None, *, reader: Reader | None = None
+) -> Breadcrumb:
+    """Write a new breadcrumb. `schemas` are those that its unit has read; `reader` is who asked for it, where somebody did."""
     check_name(draft.schema_name)
+    await _check_team(tx, reader, draft.space_id)
     if draft.id:
         await _clear(tx, draft.id)
     schema = await (schemas or Schemas(tx)).of(draft.schema_name)
@@ -67,13 +71,15 @@ async def create(tx: Transaction, draft: Draft, schemas: Schemas | None = None) 
     return stored
 
 
-async def create_many(tx: Transaction, drafts: Iterable[Draft], schemas: Schemas | None = None) -> list[Breadcrumb]:
+async def create_many(
+    tx: Transaction, drafts: Iterable[Draft], schemas: Schemas | None = None, *, reader: Reader | None = None
+) -> list[Breadcrumb]:
     """All of them or none. A fault names its place."""
     schemas = schemas or Schemas(tx)
     made: list[Breadcrumb] = []
     for place, draft in enumerate(drafts):
         try:
-            made.append(await create(tx, draft, schemas))
+            made.append(await create(tx, draft, schemas, reader=reader))
         except Invalid as error:
             raise error.inside(f"[{place}]") from error
     return made
@@ -90,17 +96,29 @@ async def patch(tx: Transaction, reader: Reader, id: str, change: Patch, *, if_m
         fields["context"] = merge_patch(stored.context, given)
     if "llm_hints" in fields and not is_same(fields["llm_hints"], stored.llm_hints):
         await _demand_full(tx, reader, stored)
-    return await _change(tx, stored, fields)
+    if fields.get("space_id", stored.space_id) != stored.space_id:
+        await _check_team(tx, reader, fields["space_id"])
+    try:
+        return await _change(tx, stored, fields)
+    except Invalid as error:
+        if error.code != VIOLATION or _has_full(reader, stored):
+            raise
+        # the message has the value, which may be one that hints hide
+        raise Invalid("this is not as the schema of its name asks", error.where, VIOLATION) from None
 
 
 async def replace(tx: Transaction, reader: Reader, id: str, draft: Draft, *, if_match: int | None = None) -> Breadcrumb:
     """Put a whole breadcrumb in the place of the stored one; where it was deleted, it is there again."""
+    if draft.id not in (None, id):
+        raise Invalid(f"this is to be put in the place of {id[:200]}, and has another id", "id")
     stored = await tx.lock(Breadcrumb, id)
     if stored is None or not is_live(stored, tx.now):
         if if_match is not None:
             raise VersionConflict(f"breadcrumb {id} is not there, so it has no version {if_match}; replace it without If-Match")
-        return await create(tx, msgspec.structs.replace(draft, id=id))
+        return await create(tx, msgspec.structs.replace(draft, id=id), reader=reader)
     stored = await _mine(tx, reader, id, if_match)
+    if draft.space_id != stored.space_id:
+        await _check_team(tx, reader, draft.space_id)
     fields: dict[str, Any] = {name: getattr(draft, name) for name in Patch.__struct_fields__}
     schema = await tx.get(Schema, draft.schema_name)
     return await _change(tx, stored, fields | {"schema_name": draft.schema_name, "expires_at": _expiry(tx, draft, schema)})
@@ -176,8 +194,20 @@ async def _demand_full(tx: Transaction, reader: Reader, stored: Breadcrumb) -> N
     """Who changes what hides something could show it to themselves."""
     schema = await tx.get(Schema, stored.schema_name)
     is_hinted = stored.llm_hints is not None or (schema is not None and schema.llm_hints is not None)
-    if is_hinted and stored.owner_id != reader.entity and not reader.everything:
+    if is_hinted and not _has_full(reader, stored):
         raise Forbidden(f"breadcrumb {stored.id} has hints that only its owner or an operator changes; replace it as a whole")
+
+
+def _has_full(reader: Reader, stored: Breadcrumb) -> bool:
+    return reader.everything or stored.owner_id == reader.entity
+
+
+async def _check_team(tx: Transaction, reader: Reader | None, space_id: str | None) -> None:
+    """What is for a space's members is written by them, so that what they read there is not put there by others."""
+    if reader is None or space_id is None or reader.everything:
+        return
+    if space_id not in ((await with_spaces(tx, reader)).spaces or ()):
+        raise Invalid("you are in no such space; what is for a team is written by its members", "space_id")
 
 
 async def _mine(tx: Transaction, reader: Reader, id: str, if_match: int | None) -> Breadcrumb:
@@ -260,4 +290,4 @@ def _validate(json_schema: JsonObject, context: JsonObject) -> None:
     fault = next(iter(_validator(json_schema).iter_errors(context)), None)
     if fault is not None:
         path = ".".join(str(part) for part in fault.instance_path)
-        raise Invalid(fault.message, f"context.{path}" if path else "context", code="schema_violation")
+        raise Invalid(fault.message, f"context.{path}" if path else "context", code=VIOLATION)

@@ -81,11 +81,11 @@ class Breadcrumbs:
             space_id=space_id,
             expires_at=expires_at,
         )
-        return await self._write(_create, draft)
+        return await self._write(_create, self._reader, draft)
 
     async def create_many(self, drafts: Iterable[Draft]) -> list[View]:
         """All of them, in one transaction, or none."""
-        return await self._write(_create_many, list(drafts))
+        return await self._write(_create_many, self._reader, list(drafts))
 
     async def get(self, id: str, *, view: ViewKind = "context") -> View:
         return await self._read(_get, self._reader, id, view)
@@ -176,14 +176,14 @@ async def _shown(tx: Snapshot, crumb: Breadcrumb) -> View:
     return (await queries.shown(tx, [crumb]))[0]
 
 
-async def _create(tx: Transaction, draft: Draft) -> View:
+async def _create(tx: Transaction, reader: Reader, draft: Draft) -> View:
     schemas = Schemas(tx)
-    return (await queries.shown(tx, [await commands.create(tx, draft, schemas)], schemas=schemas))[0]
+    return (await queries.shown(tx, [await commands.create(tx, draft, schemas, reader=reader)], schemas=schemas))[0]
 
 
-async def _create_many(tx: Transaction, drafts: list[Draft]) -> list[View]:
+async def _create_many(tx: Transaction, reader: Reader, drafts: list[Draft]) -> list[View]:
     schemas = Schemas(tx)
-    return await queries.shown(tx, await commands.create_many(tx, drafts, schemas), schemas=schemas)
+    return await queries.shown(tx, await commands.create_many(tx, drafts, schemas, reader=reader), schemas=schemas)
 
 
 async def _get(tx: Snapshot, reader: Reader, id: str, kind: ViewKind) -> View:
