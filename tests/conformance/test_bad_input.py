@@ -18,7 +18,8 @@ from stigmergy.errors import Invalid, KeyReused, NotFound
 from stigmergy.kernel.blocks import get_block
 from stigmergy.kernel.query import Statement
 from stigmergy.kernel.transaction import Snapshot
-from stigmergy.runs.model import Run
+from stigmergy.runs.model import Run, Wait
+from stigmergy.runs.store import WAITS_OF_CALL
 from stigmergy.settings import Settings
 from support.agents import Steps, agent, asked, call, calls, ended, results, system, until_waiting
 
@@ -196,6 +197,30 @@ async def test_five_megabytes_are_kept_by_reference_and_clipped_for_the_model_wi
         whole = json.loads((await app.read(get_block, table.result["block"])).body)
         assert len(whole) == 50_000
         assert (await app.runs.prompt(run.id, 2)).messages == script.asked[1].messages
+
+
+async def test_five_megabytes_from_a_client_or_a_child_are_kept_by_reference(settings: Settings) -> None:
+    large = "0123456789abcdef" * (FIVE_MB // 16)
+    script = Steps(calls(asked("pick"), asked("create_task", agent="eve", instruction="much")), "done")
+    pick = ToolSpec(name="pick", execution_type="client")
+    ada = agent("ada", script, tools=[pick], delegates=[agent("eve", Steps(large))])
+    async with App(settings=settings, agents=[ada]) as app:
+        run = await app.runs.start("ada", "go")
+        (wait,) = await until_waiting(app)
+        await app.runs.answer(wait.id, result=large)
+        assert await run.result(20) == "done"
+        assert all("[clipped: 5,24" in said for said in results(script.asked[1]))
+        waits = [wait for call in await app.runs.calls(run.id) for wait in await app.read(_waits, run.id, call.id)]
+        kept = [(wait.answer or {})["result"] for wait in waits]
+        assert [each["clipped"] for each in kept] == [True, True]
+        blocks = [(await app.read(get_block, each["block"])).body.decode() for each in kept]
+        assert blocks == [large, large]
+        client, _ = await app.runs.calls(run.id)
+        assert client.result == kept[0]
+
+
+async def _waits(tx: Snapshot, run_id: str, call_id: str) -> list[Wait]:
+    return await tx.find(WAITS_OF_CALL, run_id=run_id, call_id=call_id)
 
 
 async def test_the_longest_instructions_are_seen_whole(settings: Settings) -> None:

@@ -13,7 +13,7 @@ from stigmergy.errors import Conflict, NotFound
 from stigmergy.kernel.faults import point
 from stigmergy.kernel.timers import Timer, set_timer
 from stigmergy.kernel.transaction import Transaction
-from stigmergy.runs import store
+from stigmergy.runs import log, store
 from stigmergy.runs.model import JsonObject, Run, ToolCall, Wait, WaitStatus
 from stigmergy.runs.settling import WAIT, child_result, end_timer, proceed, resume, settle_call, timer_id
 from stigmergy.runs.texts import sound
@@ -95,13 +95,21 @@ async def answer_child(tx: Transaction, parent: Run, child: Run, status: str, re
 
 async def answer(tx: Transaction, run: Run, wait: Wait, given: JsonObject, *, by: str) -> Run:
     """This party has answered. When it was the last one, the call is settled, and with its step's last call the run goes on."""
-    await tx.update(wait, status="answered", answer=given, answered_by=by, answered_at=tx.now)
+    await tx.update(wait, status="answered", answer=await _brief(tx, given), answered_by=by, answered_at=tx.now)
     point("answer.half")
     waits = together(wait, await tx.find(store.WAITS_OF_CALL, run_id=run.id, call_id=wait.call_id))
     if any(each.status == "open" for each in waits):
         return run
     await end_timer(tx, run.id, wait.call_id)
-    return await _resolve(tx, run, wait.call_id, waits)
+    return await _resolve(tx, run, wait.call_id, waits, given)
+
+
+async def _brief(tx: Transaction, given: JsonObject) -> JsonObject:
+    """An answer as its wait keeps it. A large result is in the call; both refer to it."""
+    if given.get("result") is None:
+        return given
+    whole = await log.kept(tx, log.as_text(given["result"]))
+    return given if whole.reference is None else {**given, "result": whole.reference}
 
 
 def together(wait: Wait, waits: Sequence[Wait]) -> list[Wait]:
@@ -131,7 +139,7 @@ async def cancel_waits(tx: Transaction, run: Run, status: WaitStatus = "canceled
         await end_timer(tx, run.id, wait.call_id)
 
 
-async def _resolve(tx: Transaction, run: Run, call_id: str, waits: Sequence[Wait]) -> Run:
+async def _resolve(tx: Transaction, run: Run, call_id: str, waits: Sequence[Wait], given: JsonObject | None = None) -> Run:
     kind = waits[0].kind
     if kind == "approval":  # the worker reads the decision, and does what it says
         return await resume(tx, run)
@@ -141,14 +149,13 @@ async def _resolve(tx: Transaction, run: Run, call_id: str, waits: Sequence[Wait
     if kind == "reply":
         await settle_call(tx, run, call, "success", result=replies(waits), duration_ms=tx.now - waits[0].created_at)
     else:
-        await _settle_one(tx, run, call, waits[0])
+        await _settle_one(tx, run, call, waits[0], given or {})
     return await proceed(tx, run, call.step)
 
 
-async def _settle_one(tx: Transaction, run: Run, call: ToolCall, wait: Wait) -> None:
+async def _settle_one(tx: Transaction, run: Run, call: ToolCall, wait: Wait, given: JsonObject) -> None:
     """A client's answer or a child's end: it is the call's result as it is."""
     took = tx.now - wait.created_at
-    given = wait.answer or {}
     if wait.status == "expired":
         late = f"{wait.party_name} did not answer within {(wait.deadline - wait.created_at) / 1000:g} s"
         await settle_call(tx, run, call, "failed", error=late, duration_ms=took)
