@@ -178,6 +178,7 @@ class Seen:
             kind,
             {names[wait.party]: wait.status == "answered" for wait in waits},
             waits[0].deadline if waits and has_timer else None,
+            self._task_path.get(call.args["task_id"]) if kind == "again" else None,
         )
 
     def wait_of(self, path: str, call_id: str, party: str) -> str:

@@ -24,11 +24,13 @@ Action = tuple[Kind, ...] | Literal["answer", "fail"]
 
 @dataclass
 class Call:
-    """An open call of the last step. `parties` are those who are waited for, and whether they have answered."""
+    """An open call of the last step. `parties` are those who are waited for, and whether they have answered; `task` is the one to
+    reactivate, as the model of the tests knew it when it asked."""
 
     kind: str
     parties: dict[str, bool] = field(default_factory=dict[str, bool])
     due: int | None = None
+    task: str | None = None
 
 
 @dataclass
@@ -124,7 +126,8 @@ class Model:
             run.log.append(("assistant", "done"))
             return self._end(path, "completed")
         run.log.append(("assistant", ""))
-        run.calls = {f"call_{run.step}_{place}": Call(kind) for place, kind in enumerate(action, 1)}
+        asked = ((kind, self.known_task if kind == "again" else None) for kind in action)
+        run.calls = {f"call_{run.step}_{place}": Call(kind, task=task) for place, (kind, task) in enumerate(asked, 1)}
         return self._perform(path)
 
     def _perform(self, path: str, *, again: bool = False) -> None:
@@ -141,7 +144,8 @@ class Model:
                 case "child" | "aside":
                     self._delegate(path, id, call)
                 case "again":
-                    self._settle(path, id, "success" if self._reactivate(id) else "failed", goes_on=False)
+                    heard = call.task is not None and self.hear(call.task, f"again {id}")
+                    self._settle(path, id, "success" if heard else "failed", goes_on=False)
                 case "once" if not again:
                     self._settle(path, id, "success", goes_on=False)
                 case "note":
@@ -159,9 +163,6 @@ class Model:
             return self._settle(path, call_id, "success", goes_on=False)
         call.parties, call.due = {child: False}, self.now + DEADLINE_MS + GRACE_MS
         return None
-
-    def _reactivate(self, call_id: str) -> bool:
-        return self.known_task is not None and self.hear(self.known_task, f"again {call_id}")
 
     # ---- what follows from it ----
 
