@@ -22,7 +22,9 @@ IfMatch = Annotated[str | None, HeaderParameter(name="If-Match", description="Th
 IfNoneMatch = Annotated[str | None, HeaderParameter(name="If-None-Match", description="A version that the caller has.")]
 IdempotencyKey = Annotated[
     str | None,
-    HeaderParameter(name="Idempotency-Key", min_length=1, max_length=200, description="The same key and body give the first answer."),
+    HeaderParameter(
+        name="Idempotency-Key", min_length=1, max_length=200, description="The same key and body give the first answer."
+    ),
 ]
 Cursor = Annotated[str | None, QueryParameter(description="Where the page before ended.")]
 

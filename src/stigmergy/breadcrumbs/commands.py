@@ -41,9 +41,7 @@ EXPIRY = "breadcrumb.expiry"
 VIOLATION = "schema_violation"
 
 
-async def create(
-    tx: Transaction, draft: Draft, schemas: Schemas | None = None, *, reader: Reader | None = None
-) -> Breadcrumb:
+async def create(tx: Transaction, draft: Draft, schemas: Schemas | None = None, *, reader: Reader | None = None) -> Breadcrumb:
     """Write a new breadcrumb. `schemas` are those that its unit has read; `reader` is who asked for it, where somebody did."""
     check_name(draft.schema_name)
     await _check_team(tx, reader, draft.space_id)

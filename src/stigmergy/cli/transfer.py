@@ -64,7 +64,9 @@ def import_(file: Path, *, store: Store = None, tenant: Tenant = "main", entity:
                     show(seen, total)
         out.print(f"{done - before} breadcrumbs were written.")
         if before:
-            out.print(f"{before} of the {done} in the file an import of it has written within the last day; they are left as they are.")
+            out.print(
+                f"{before} of the {done} in the file were written by an import of it within the last day, and are left alone."
+            )
 
     asyncio.run(run())
 
