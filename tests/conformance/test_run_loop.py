@@ -8,6 +8,8 @@ import pytest
 
 from stigmergy import Agent, App, Reply, Request, ToolContext, tool
 from stigmergy.agents.model import ToolSpec
+from stigmergy.agents.models.port import ModelFailed
+from stigmergy.kernel.clock import SystemClock
 from stigmergy.runs.model import ToolCall
 from stigmergy.settings import Settings
 from support.agents import Steps, agent, asked, call, calls, heard, results, until, until_status
@@ -281,3 +283,26 @@ async def test_a_tool_with_the_name_of_one_of_the_engines_that_the_agent_does_no
     async with App(settings=settings, agents=[agent("ada", script, tools=[send_message, search_breadcrumbs])]) as app:
         assert await app.ask("ada", "go", timeout=20) == "done"
         assert results(script.asked[1]) == ["mailed hi to mia", "found x"]
+
+
+class CancelsOnce(SystemClock):
+    """Whoever sleeps as long as a model asks for is cancelled, the first time."""
+
+    done = False
+
+    async def sleep(self, seconds: float) -> None:
+        if seconds == 0.125 and not self.done:
+            self.done = True
+            raise asyncio.CancelledError
+        await super().sleep(seconds)
+
+
+async def test_a_run_whose_work_was_cancelled_by_nobody_is_taken_up_again(settings: Settings) -> None:
+    def busy(request: Request) -> str:
+        raise ModelFailed("busy", retryable=True, retry_after=0.125)
+
+    clock = CancelsOnce()
+    ada = agent("ada", Steps(busy, "fine"))
+    async with App(settings=settings, agents=[ada], clock=clock) as app:
+        assert await app.ask("ada", "go", timeout=20) == "fine"
+        assert clock.done

@@ -189,7 +189,10 @@ class Worker:
         if (found := self._drivers.get(claimed)) is not None and found[1] is task:  # else it was let go of, and claimed again
             del self._drivers[claimed]
         self._room.set()
-        if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, StoreClosed):
+        # one that was cancelled though nobody here did that is as lost as one that failed
+        lost = not task.cancelling() if task.cancelled() else task.exception() is not None
+        error = None if task.cancelled() else task.exception()
+        if lost and not isinstance(error, StoreClosed):
             log.error("run %s was dropped, and is given back", claimed.id, exc_info=error)
             self._giving_back[claimed] = asyncio.create_task(self._give_back(claimed))
 
