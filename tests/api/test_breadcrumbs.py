@@ -148,6 +148,16 @@ def test_a_reader_with_the_current_version_gets_no_body(server: Server) -> None:
     assert client.get(path, headers={"If-None-Match": etag}).status_code == 200
 
 
+def test_every_way_to_read_one_is_conditional(server: Server) -> None:
+    client = server.client()
+    path = f"/v1/breadcrumbs/{made(client)['id']}"
+    for rest in ("", "/full", "/versions/1"):
+        first = client.get(path + rest)
+        again = client.get(path + rest, headers={"If-None-Match": first.headers["etag"]})
+        assert (first.status_code, again.status_code, again.content) == (200, 304, b"")
+        assert client.get(path + rest, headers={"If-None-Match": '"9"'}).status_code == 200
+
+
 def test_a_view_that_changed_with_its_schema_is_sent_again(server: Server) -> None:
     client = server.client()
     path = f"/v1/breadcrumbs/{made(client)['id']}"

@@ -39,6 +39,13 @@ def answer(shown: Tagged, status: int = 200) -> Shown:
     return JsonResponse(wire.breadcrumb_out(shown.view), status_code=status, headers={"ETag": shown.etag})
 
 
+def answer_unless(if_none_match: str | None, shown: Tagged) -> JsonResponse[Any]:
+    """The breadcrumb, unless the caller has it as it is."""
+    if wire.is_among(shown.etag, if_none_match):
+        return JsonResponse(None, status_code=304, headers={"ETag": shown.etag})
+    return answer(shown)
+
+
 class BreadcrumbRoutes(Controller):
     path = "/v1/breadcrumbs"
     tags = ("breadcrumbs",)
@@ -82,15 +89,13 @@ class BreadcrumbRoutes(Controller):
     async def one(
         self, request: AnyRequest, id: Id, if_none_match: IfNoneMatch = None
     ) -> JsonResponse[wire.BreadcrumbOut | None]:
-        shown: Tagged = await read(request, _get, reader_of(claims_of(request)), id)
-        if wire.is_among(shown.etag, if_none_match):
-            return JsonResponse(None, status_code=304, headers={"ETag": shown.etag})
-        whole: JsonResponse[Any] = answer(shown)
-        return whole
+        return answer_unless(if_none_match, await read(request, _get, reader_of(claims_of(request)), id))
 
     @get("/{id:str}/full", summary="One breadcrumb as it was written", operation_id="get_breadcrumb_full")
-    async def full(self, request: AnyRequest, id: Id) -> Shown:
-        return answer(await read(request, _get_full, claims_of(request), id))
+    async def full(
+        self, request: AnyRequest, id: Id, if_none_match: IfNoneMatch = None
+    ) -> JsonResponse[wire.BreadcrumbOut | None]:
+        return answer_unless(if_none_match, await read(request, _get_full, claims_of(request), id))
 
     @get("/{id:str}/history", summary="Its versions, newest first", operation_id="get_breadcrumb_history")
     async def history(self, request: AnyRequest, id: Id, limit: wire.Limit = 50, cursor: Cursor = None) -> wire.BreadcrumbPage:
@@ -100,9 +105,13 @@ class BreadcrumbRoutes(Controller):
 
     @get("/{id:str}/versions/{version:int}", summary="One of its versions", operation_id="get_breadcrumb_version")
     async def version(
-        self, request: AnyRequest, id: Id, version: Annotated[int, PathParameter(ge=1, le=10**15, description="Its number.")]
-    ) -> Shown:
-        return answer(await read(request, _version, reader_of(claims_of(request)), id, version))
+        self,
+        request: AnyRequest,
+        id: Id,
+        version: Annotated[int, PathParameter(ge=1, le=10**15, description="Its number.")],
+        if_none_match: IfNoneMatch = None,
+    ) -> JsonResponse[wire.BreadcrumbOut | None]:
+        return answer_unless(if_none_match, await read(request, _version, reader_of(claims_of(request)), id, version))
 
     @patch("/{id:str}", summary="Change a breadcrumb", operation_id="patch_breadcrumb")
     async def change(self, request: AnyRequest, id: Id, data: JSONBody[wire.PatchIn], if_match: IfMatch = None) -> Shown:

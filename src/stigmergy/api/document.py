@@ -196,7 +196,7 @@ def _complete_success(id: str, responses: Json) -> None:
         for status in ("200", "201"):
             if status in responses:
                 responses[status]["headers"] = {"ETag": etag}
-    if id == "get_breadcrumb":
+    if id in ("get_breadcrumb", "get_breadcrumb_full", "get_breadcrumb_version"):
         responses["304"] = {"description": "The caller has this version already."}
         responses["200"]["content"]["application/json"]["schema"] = {"$ref": "#/components/schemas/BreadcrumbOut"}
     if id == "create_sub_agent":
