@@ -7,6 +7,7 @@ counter stood still for a lease; what these held is ready again. What it does no
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
 from typing import Any
 
 from stigmergy.agents import store as agents
@@ -78,7 +79,7 @@ class Worker:
             self._forever(self._watch_others, min(self._lease / 4, 0.5)),
             self._forever(self._serve_queues, self._lease),
             self._forever(self._serve_what_waits, POLL_SECONDS),
-            asyncio.create_task(self._hear_of_stops(), name="worker: stops"),
+            asyncio.create_task(self._forever_told_of_stops(), name="worker: stops"),
         ]
         return self
 
@@ -107,16 +108,22 @@ class Worker:
 
     def _forever(self, turn: Callable[[], Coroutine[Any, Any, None]], seconds: float) -> asyncio.Task[None]:
         async def loop() -> None:
-            while True:
-                await self._database.clock.sleep(seconds)
-                try:
-                    await turn()
-                except StoreClosed:
-                    return
-                except StigmergyError as error:
-                    log.warning("%s: %s", turn.__name__, error)
+            with suppress(StoreClosed):
+                while True:
+                    await self._database.clock.sleep(seconds)
+                    await self._try(turn)
 
         return asyncio.create_task(loop(), name=f"worker: {turn.__name__}")
+
+    @staticmethod
+    async def _try(turn: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """What fails is tried again in the next turn."""
+        try:
+            await turn()
+        except StoreClosed:
+            raise
+        except StigmergyError as error:
+            log.warning("%s: %s", turn.__name__, error)
 
     # ---- claiming ----
 
@@ -222,12 +229,15 @@ class Worker:
             return
         self._drop(before, mine)
 
-    async def _hear_of_stops(self) -> None:
-        with self._database.bus.listen(STOPPED) as listener:
+    async def _forever_told_of_stops(self) -> None:
+        with suppress(StoreClosed), self._database.bus.listen(STOPPED) as listener:
             while True:
                 await listener.wait(None)
-                before = list(self._drivers)
-                self._drop(before, await self._database.read(held, self.id))
+                await self._try(self._drop_what_was_stopped)
+
+    async def _drop_what_was_stopped(self) -> None:
+        before = list(self._drivers)
+        self._drop(before, await self._database.read(held, self.id))
 
     def _drop(self, before: list[Claim], mine: list[Claim]) -> None:
         """End the work on what was ours and is not any longer."""
