@@ -138,7 +138,7 @@ class JsonLines(logging.Formatter):
     """One JSON document a line: time, level, logger, message, and the error with its trace."""
 
     def format(self, record: logging.LogRecord) -> str:
-        said: dict[str, Any] = {
+        said: dict[str, str] = {
             "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S") + f".{int(record.msecs):03}Z",
             "level": record.levelname.lower(),
             "logger": record.name,
@@ -146,7 +146,11 @@ class JsonLines(logging.Formatter):
         }
         if record.exc_info:
             said["error"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(said).decode()
+        try:
+            return msgspec.json.encode(said).decode()
+        except UnicodeEncodeError:  # half a surrogate pair, in what a program's own code raised
+            whole = {name: text.encode("utf-8", "backslashreplace").decode() for name, text in said.items()}
+            return msgspec.json.encode(whole).decode()
 
 
 def set_up_logs(settings: Settings) -> None:

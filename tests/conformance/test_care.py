@@ -71,7 +71,7 @@ async def lead_a_full_life(store: Database) -> None:
     await store.write(add)
     scope = Scope("main", "mia")
     for number in range(2):
-        draft = Draft(schema_name="note.v1", id=f"c{number}", title="x", tags=["a", "b"], expires_at=2**50)
+        draft = Draft(schema_name="note.v1", id=f"c{number}", title="x", tags=["a", "b"], expires_at=2**47)
         await store.write(create, draft, scope=scope)
     await fill(store, NoEmbedder(), "main")
     await store.write(add_agents, "lead", scope=scope)

@@ -101,19 +101,25 @@ async def test_a_key_sent_again_with_another_request_is_refused(settings: Settin
 
 
 async def test_the_id_of_a_deleted_space_is_given_to_nobody_else(settings: Settings) -> None:
-    asks = Steps(call("ask_user", question="Which city?"), lambda request: request.messages[-1].content)
-    async with App(settings=settings, agents=[agent("ada", asks)], entity="tom") as app:
+    @tool
+    async def delete() -> str:
+        """Meanwhile its owner deletes the space."""
+        await app.spaces_of("mia").delete("ours")
+        return "deleted"
+
+    asks = Steps(call("delete"), call("ask_user", question="Which city?"), lambda request: request.messages[-1].content)
+    app = App(settings=settings, agents=[agent("ada", asks, tools=[delete])], entity="tom")
+    async with app:
         mia, tom = app.spaces_of("mia"), app.spaces
         await mia.create("Ours", id="ours")
         await mia.post("ours", "the password is 123")
-        await mia.delete("ours")
+        asking = await app.runs.start("ada", "the weather", space_id="ours")
+        # what a run asks that was in it is asked elsewhere
+        (wait,) = await until_waiting(app)
+        assert wait.space_id not in (None, "ours")
         for who in (tom, mia):
             with pytest.raises(AlreadyExists, match="choose another id"):
                 await who.create("Mine", id="ours")
-        # what a run asks that was in it is asked elsewhere
-        asking = await app.runs.start("ada", "the weather", space_id="ours")
-        (wait,) = await until_waiting(app)
-        assert wait.space_id not in (None, "ours")
         assert [message.content for message in await tom.messages(wait.space_id)] == ["Which city?"]
         await tom.post(wait.space_id, "Oslo")
         assert "Oslo" in await asking.result(20)

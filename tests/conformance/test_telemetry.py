@@ -49,3 +49,8 @@ def test_a_line_of_the_log_is_one_json_document() -> None:
     said = json.loads(JsonLines().format(record))
     assert (said["level"], said["logger"], said["message"]) == ("warning", "stigmergy.test", 'a "quoted"\ntext')
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", said["time"])
+
+
+def test_half_a_surrogate_pair_does_not_lose_a_line_of_the_log() -> None:
+    record = logging.LogRecord("stigmergy.test", logging.ERROR, __file__, 1, "gone \ud800", (), None)
+    assert json.loads(JsonLines().format(record))["message"] == "gone \\ud800"
