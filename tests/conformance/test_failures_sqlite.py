@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -293,3 +294,35 @@ async def test_a_busy_event_loop_does_not_starve_the_writer(sqlite: Database) ->
     print(f"median, worst of a write beside busy threads: {taken[50]:.4f} s, {taken[-1]:.4f} s at {SWITCH_SECONDS} s;")
     print(f"{untouched[10]:.4f} s, {untouched[-1]:.4f} s at the default of {default} s")
     assert taken[98] < STARVED_BOUND_SECONDS
+
+
+@pytest.mark.parametrize("wrote", [False, True])
+async def test_units_beside_one_that_fails_are_run_again_only_when_it_had_written(sqlite: Database, wrote: bool) -> None:
+    ran: list[str] = []
+
+    async def good(tx: Transaction, text: str) -> str:
+        ran.append(text)
+        await add(tx, text)
+        return text
+
+    async def bad(tx: Transaction) -> None:
+        ran.append("bad")
+        await (refuse(tx, "bad") if wrote else ask(tx, Statement("test.none", "SELECT no_such_column FROM notes")))
+
+    gate = Gate()
+    held = await gate.hold(sqlite)
+    begun: list[asyncio.Task[Any]] = [asyncio.create_task(sqlite.write(good, f"{n}")) for n in range(5)]
+    begun.append(asyncio.create_task(sqlite.write(bad)))
+    begun += [asyncio.create_task(sqlite.write(good, f"{n}")) for n in range(5, 10)]
+    await asyncio.sleep(0)
+    gate.open()
+    found = await outcomes(*begun, held)
+    assert isinstance(found.pop(5), LookupError if wrote else StoreError)
+    assert found[:10] == [f"{n}" for n in range(10)]
+    assert sorted(await texts(sqlite)) == [f"{n}" for n in range(10)]
+    again = 2 if wrote else 1
+    assert {text: ran.count(text) for text in ran} == {f"{n}": again if n < 5 else 1 for n in range(10)} | {"bad": again}
+    # while such units come, those that are beside them are run once
+    ran.clear()
+    await outcomes(sqlite.write(good, "a"), sqlite.write(bad), sqlite.write(good, "b"))
+    assert (sorted(await texts(sqlite))[-2:], ran.count("a"), ran.count("b")) == (["a", "b"], 1, 1)

@@ -1,4 +1,8 @@
-"""The one thread that writes a SQLite file: units in savepoints, many per commit.
+"""The one thread that writes a SQLite file: many units per commit.
+
+A unit that fails takes nothing with it. A savepoint around each would copy every page that the unit touches, for the few that
+fail after they wrote something: so units are run without, and when such a one comes, its batch is rolled back and run again with
+savepoints, as the batches after it are until one passes in which none has to be undone. (Units are repeatable.)
 
 After any error the writer checks that its transaction still exists, since SQLite rolls back by itself on a full disk and
 others; if it does not, the whole batch fails. When a commit itself fails on the disk nobody can tell what a restart will
@@ -61,7 +65,8 @@ class Batch:
         self.changed: set[str] = set()
         self.topics: set[str] = set()
         self.moved_rules = False
-        # the rows written inside the savepoint of the unit that runs, should it be rolled back
+        self.undid = False
+        # the rows written while the unit runs, should it be rolled back to its savepoint
         self._flushed: list[Row] = []
 
     def head(self, tenant: str) -> Head:
@@ -150,6 +155,10 @@ class SqliteTransaction(Transaction):
         return self.head.rules, self._batch.head(SHARED).rules
 
 
+class _Undo(Exception):
+    """A unit failed that had written something, and there is no savepoint to go back to."""
+
+
 class Writer:
     """Runs jobs on its own thread until it is closed, or dies and says why."""
 
@@ -167,6 +176,7 @@ class Writer:
         self._closing = False
         self._ended = False
         self._alone = True
+        self._guarded = False
         self._heads: dict[str, Head] = {}
         self._seen: Any = None
         self._own = -1
@@ -281,6 +291,13 @@ class Writer:
                     self._unit(batch, job)
             batch.flush()
             point("batch.flushed")
+        except _Undo:
+            self._guarded = True
+            self._roll_back(batch)
+            for job in jobs:
+                job.error = None
+            self._write(jobs)
+            return
         except BaseException as error:
             self._lose(jobs, self._known(error), batch)
             return
@@ -298,6 +315,7 @@ class Writer:
                 self.dead = StoreClosed(f"{self._path} is closed: the disk failed during a commit; check it, then restart")
             return
         self._own = self._connection.data_version()
+        self._guarded = batch.undid
         point("batch.committed")
         for tenant in batch.changed:
             self._bus.publish(changes_topic(tenant))
@@ -316,17 +334,19 @@ class Writer:
             self.dead = SchemaTooNew(f"{self._path} was migrated by a newer program; this one no longer writes to it, update it")
 
     def _unit(self, batch: Batch, job: Job) -> None:
-        """Run one unit, in a savepoint unless it is the only one. Raises what ends the whole transaction."""
+        """Run one unit. Raises what ends the whole transaction."""
         tx = SqliteTransaction(batch, job.scope, self._clock.now())
         mark = batch.begin_unit(tx.head)
-        if not self._alone:
+        in_savepoint = self._guarded and not self._alone
+        if in_savepoint:
             self._cursor.execute("SAVEPOINT unit")
+        changed = self._connection.total_changes()
         point("unit.begun")
         try:
             job.result = job.context.run(self._whole, tx, job)
             if tx.failed is not None:
                 raise tx.failed
-            if not self._alone:
+            if in_savepoint:
                 self._cursor.execute("RELEASE unit")
             if tx.changes:
                 batch.changed.add(tx.tenant)
@@ -337,8 +357,12 @@ class Writer:
             first = tx.failed or error  # whatever the unit made of an error of the database, that one came first
             if self._alone or not self._connection.in_transaction:
                 raise first from None
-            self._cursor.execute("ROLLBACK TO unit")
-            self._cursor.execute("RELEASE unit")
+            if in_savepoint:
+                self._cursor.execute("ROLLBACK TO unit")
+                self._cursor.execute("RELEASE unit")
+                batch.undid = True
+            elif self._connection.total_changes() != changed:
+                raise _Undo from None
             job.error = self._known(first)
         batch.forget_unit(tx.tenant, tx.head, mark)
 
@@ -357,6 +381,9 @@ class Writer:
         """Nothing of the batch is there (or nobody can tell): say so to all of it."""
         for job in jobs:
             job.error = job.error or error
+        self._roll_back(batch)
+
+    def _roll_back(self, batch: Batch) -> None:
         if self._connection.in_transaction:
             self._cursor.execute("ROLLBACK")
         self._heads.clear()
