@@ -154,13 +154,12 @@ async def test_a_failing_effect_is_tried_again_and_holds_up_nobody(
 ) -> None:
     clock = ManualClock()
     store = await open_store(clock=clock)
-    failures = 0
+    tried = set[int]()
 
     async def fails_twice(tx: Transaction, timer: Timer) -> None:
-        nonlocal failures
-        await add(tx, f"attempt-{failures}")
-        if failures < 2:
-            failures += 1
+        tried.add(tx.now)  # a unit may be run twice for one attempt
+        await add(tx, f"attempt-{len(tried) - 1}")
+        if len(tried) <= 2:
             raise error
         await ring(tx, timer)
 
@@ -170,7 +169,7 @@ async def test_a_failing_effect_is_tried_again_and_holds_up_nobody(
         assert sorted(await rung(store, 2)) == ["good1", "good2"]
         for attempt in (1, 2):
             await retried(store, clock, "bad")
-            assert failures == attempt
+            assert len(tried) == attempt
             clock.advance(RETRY_MS / 1000)
             store.bus.publish(TOPIC)
         assert (await rung(store, 4))[2:] == ["attempt-2", "bad"]
