@@ -11,7 +11,7 @@ from stigmergy import App
 from stigmergy.access.model import Grant
 from stigmergy.client import Stigmergy, SyncStigmergy
 from stigmergy.settings import Settings
-from support.loopback import AsEntity, LiveServer, Threaded
+from support.loopback import AsEntity, LiveServer, Threaded, ThreadedRuns
 from support.postgres import DatabaseUrls
 
 
@@ -56,6 +56,30 @@ async def connect(request: pytest.FixtureRequest) -> AsyncIterator[Callable[...,
             return Threaded(blocking.breadcrumbs)
 
         yield connect
+
+
+@pytest.fixture(params=["program", "asyncio", "blocking"])
+async def part(request: pytest.FixtureRequest, app: App) -> AsyncIterator[Callable[[str], Any]]:
+    """A part of the program, as the program itself has it behind this door: `part("runs")`."""
+    if request.param == "program":
+        yield lambda name: getattr(app, name)
+        return
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(LiveServer(app))
+        token = await server.token("app")
+        if request.param == "asyncio":
+            client = await stack.enter_async_context(Stigmergy(server.url, token, timeout=10))
+            yield lambda name: getattr(client, name)
+        else:
+            blocking = stack.enter_context(SyncStigmergy(server.url, token, timeout=10))
+            yield lambda name: threaded(blocking, name)
+
+
+def threaded(client: SyncStigmergy, name: str) -> Any:
+    if name == "runs":
+        return ThreadedRuns(client.runs)
+    found = getattr(client, name)
+    return getattr(Threaded(client), name) if callable(found) else Threaded(found)
 
 
 @pytest.fixture(params=["program", "asyncio", "blocking"])

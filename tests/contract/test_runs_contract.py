@@ -1,8 +1,8 @@
 """What `runs` and `agents` promise, behind every door."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, aclosing
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
 from typing import Any, NamedTuple
 
 import msgspec
@@ -11,14 +11,12 @@ import pytest
 from stigmergy import App
 from stigmergy.agents.model import Definition
 from stigmergy.agents.store import UnknownAgent
-from stigmergy.client import Stigmergy, SyncStigmergy
 from stigmergy.engine.defining import OfProgram
 from stigmergy.engine.watching import RunEvent, RunFailed
 from stigmergy.errors import Conflict, CursorExpired, Invalid, NotFound, VersionConflict
 from stigmergy.runs.model import InvalidTransition, Wait
 from stigmergy.runs.waits import NotWaiting
 from stigmergy.settings import Settings
-from support.loopback import LiveServer, Threaded, ThreadedRuns
 from support.team import team
 
 PATIENCE = 20
@@ -37,20 +35,9 @@ async def app(settings: Settings) -> AsyncIterator[App]:
         yield app
 
 
-@pytest.fixture(params=["program", "asyncio", "blocking"])
-async def door(request: pytest.FixtureRequest, app: App) -> AsyncIterator[Door]:
-    if request.param == "program":
-        yield Door(app.runs, app.agents, app.ask)
-        return
-    async with AsyncExitStack() as stack:
-        server = await stack.enter_async_context(LiveServer(app))
-        token = await server.token("app")
-        if request.param == "asyncio":
-            client = await stack.enter_async_context(Stigmergy(server.url, token, timeout=10))
-            yield Door(client.runs, client.agents, client.ask)
-        else:
-            blocking = stack.enter_context(SyncStigmergy(server.url, token, timeout=10))
-            yield Door(ThreadedRuns(blocking.runs), Threaded(blocking.agents), Threaded(blocking).ask)
+@pytest.fixture
+def door(part: Callable[[str], Any]) -> Door:
+    return Door(part("runs"), part("agents"), part("ask"))
 
 
 async def waiting(door: Door, id: str) -> Wait:

@@ -1,20 +1,17 @@
 """What `triggers`, `deliveries` and `tasks` promise, behind every door."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
 
 from stigmergy import App
 from stigmergy.agents.model import Definition
-from stigmergy.client import Stigmergy, SyncStigmergy
 from stigmergy.errors import AlreadyExists, Conflict, Invalid, NotFound, VersionConflict
 from stigmergy.runs.external import NotExternal
 from stigmergy.runs.model import InvalidTransition, Usage
 from stigmergy.runs.steps import NewCall
-from support.loopback import LiveServer, Threaded
 from support.receiver import Receiver, answer
 
 PATIENCE = 20
@@ -27,20 +24,9 @@ class Door(NamedTuple):
     tasks: Any
 
 
-@pytest.fixture(params=["program", "asyncio", "blocking"])
-async def door(request: pytest.FixtureRequest, app: App) -> AsyncIterator[Door]:
-    if request.param == "program":
-        yield Door(app.triggers, app.deliveries, app.tasks)
-        return
-    async with AsyncExitStack() as stack:
-        server = await stack.enter_async_context(LiveServer(app))
-        token = await server.token("app")
-        if request.param == "asyncio":
-            client = await stack.enter_async_context(Stigmergy(server.url, token, timeout=10))
-            yield Door(client.triggers, client.deliveries, client.tasks)
-        else:
-            blocking = stack.enter_context(SyncStigmergy(server.url, token, timeout=10))
-            yield Door(Threaded(blocking.triggers), Threaded(blocking.deliveries), Threaded(blocking.tasks))
+@pytest.fixture
+def door(part: Callable[[str], Any]) -> Door:
+    return Door(part("triggers"), part("deliveries"), part("tasks"))
 
 
 def calls(receiver: Receiver, **more: Any) -> dict[str, Any]:
