@@ -17,6 +17,7 @@ from stigmergy.breadcrumbs.subscriptions import parse_subscriptions
 from stigmergy.kernel.database import Database
 from stigmergy.kernel.feed import Follower, edges
 from stigmergy.kernel.history import EVERYTHING
+from stigmergy.kernel.namespace import Namespace
 from stigmergy.kernel.selectors import Selector, compile_selector, parse_selector
 from stigmergy.kernel.transaction import Scope, Snapshot, Transaction
 
@@ -45,10 +46,9 @@ class Searched(msgspec.Struct, frozen=True):
     cut: bool
 
 
-class Breadcrumbs:
+class Breadcrumbs(Namespace):
     def __init__(self, database: Database, scope: Scope, reader: Reader, searcher: Searcher) -> None:
-        self._database = database
-        self._scope = scope
+        super().__init__(database, scope)
         self._reader = reader
         self.searcher = searcher
 
@@ -98,7 +98,7 @@ class Breadcrumbs:
         """What a text finds among what the selector matches: by its words, by its meaning, or by both."""
         wanted = _selector(selector)
         asked = query if method == "text" else await self.searcher.ask(query)
-        hits = await self._database.read(search, self._reader, wanted, asked, method=method, limit=limit, scope=self._scope)
+        hits = await self._read(search, self._reader, wanted, asked, method=method, limit=limit)
         views = await self._read(queries.shown, [hit.crumb for hit in hits.hits])
         items = [Found(hit.score, view) for hit, view in zip(hits.hits, views, strict=True)]
         return Searched(items, hits.stale, hits.cut)
@@ -133,7 +133,7 @@ class Breadcrumbs:
 
     async def schemas(self, *, after: str = "", limit: int = 100) -> list[Schema]:
         """What is said of schema names, in their order, behind one of them."""
-        return await self._database.read(queries.schemas, after=after, limit=limit, scope=self._scope)
+        return await self._read(queries.schemas, after=after, limit=limit)
 
     async def delete_schema(self, name: str) -> None:
         await self._write(commands.delete_schema, name)
@@ -147,7 +147,7 @@ class Breadcrumbs:
     async def follow(self, selector: Selecting = None, *, after: int | None = None) -> AsyncIterator[Event]:
         """Every change that the selector matches, once, in order; from now on, or after a position."""
         wanted = compile_selector(_selector(selector)).predicate
-        start = (await self._database.read(edges, scope=self._scope)).last if after is None else after
+        start = (await self._read(edges)).last if after is None else after
         async for change in Follower(self._database, after=start, scope=self._scope, collections=("breadcrumbs",)):
             reader = self._reader
             if is_for_a_team(change.record, change.before):
@@ -155,12 +155,6 @@ class Breadcrumbs:
             as_what = told(reader, wanted, change)
             if as_what is not None:
                 yield await self._read(event_of, self._reader, change, as_what)
-
-    async def _write(self, unit: Any, *args: Any, **kwargs: Any) -> Any:
-        return await self._database.write(unit, *args, scope=self._scope, **kwargs)
-
-    async def _read(self, unit: Any, *args: Any) -> Any:
-        return await self._database.read(unit, *args, scope=self._scope)
 
 
 def _selector(given: Selecting) -> Selector:

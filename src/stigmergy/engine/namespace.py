@@ -18,6 +18,7 @@ from stigmergy.engine.watching import RunEvent, RunFailed, Watch, until_ended
 from stigmergy.errors import Invalid, NotFound
 from stigmergy.kernel.database import Database
 from stigmergy.kernel.history import EVERYTHING
+from stigmergy.kernel.namespace import Namespace
 from stigmergy.kernel.transaction import Scope, Transaction
 from stigmergy.runs import queries, store, waits
 from stigmergy.runs.commands import Start, hear
@@ -53,10 +54,9 @@ class RunHandle:
         return f"<run {self.id} of {self.agent}>"
 
 
-class Runs:
+class Runs(Namespace):
     def __init__(self, database: Database, scope: Scope, output_types: dict[str, Any]) -> None:
-        self._database = database
-        self._scope = scope
+        super().__init__(database, scope)
         self._output_types = output_types
 
     async def start(
@@ -161,12 +161,6 @@ class Runs:
         new = NewTask(name=name, instruction=instruction, owner_id=self._scope.actor, space_id=space_id or "", **more)
         return await self._write(give_task, new)
 
-    async def _write(self, unit: Any, *args: Any, **kwargs: Any) -> Any:
-        return await self._database.write(unit, *args, scope=self._scope, **kwargs)
-
-    async def _read(self, unit: Any, *args: Any, **kwargs: Any) -> Any:
-        return await self._database.read(unit, *args, scope=self._scope, **kwargs)
-
 
 def key_of(actor: str, key: str | None) -> str | None:
     """What makes runs that somebody starts with the same key one run."""
@@ -190,37 +184,33 @@ async def answer_wait(tx: Transaction, wait_id: str, given: JsonObject) -> Run:
     return await waits.answer_wait(tx, wait_id, given)
 
 
-class Agents:
+class Agents(Namespace):
     """Definitions that are data, of one tenant. Those of the program's code are listed too, and stay the code's."""
-
-    def __init__(self, database: Database, scope: Scope) -> None:
-        self._database = database
-        self._scope = scope
 
     async def put(
         self, definition: Definition | Mapping[str, Any], *, name: str | None = None, if_match: int | None = None
     ) -> Declared:
         """Store a definition, or a config that is read as one. Its subscriptions hold from this moment on."""
         read, notices = read_definition(definition, name)
-        record = await self._database.write(put_agent, read, if_match=if_match, scope=self._scope)
+        record = await self._write(put_agent, read, if_match=if_match)
         return Declared(record, notices)
 
     async def get(self, name: str) -> AgentRecord:
         """The definition in force."""
-        return await self._database.read(agents.named, name, scope=self._scope)
+        return await self._read(agents.named, name)
 
     async def list(self, *, after: str = "", limit: int = 100) -> "list[AgentRecord]":
         """Those that runs can be started with, by name."""
-        return await self._database.read(agents.listed, after=after, limit=limit, scope=self._scope)
+        return await self._read(agents.listed, after=after, limit=limit)
 
     async def versions(self, name: str, *, limit: int = 50) -> "list[AgentRecord]":
         """Every version of a definition, newest first."""
-        return await self._database.read(versions_of, name, below=EVERYTHING, limit=limit, scope=self._scope)
+        return await self._read(versions_of, name, below=EVERYTHING, limit=limit)
 
     async def tools(self, name: str) -> "list[ToolSpec]":
         """Every tool that the agent may have in a run, the engine's among them; of its MCP servers those that were seen last."""
-        return await self._database.read(tools_of, name, scope=self._scope)
+        return await self._read(tools_of, name)
 
     async def delete(self, name: str, *, if_match: int | None = None) -> None:
         """Take a definition away; runs that have begun go on with it."""
-        await self._database.write(delete_agent, name, if_match=if_match, scope=self._scope)
+        await self._write(delete_agent, name, if_match=if_match)

@@ -6,8 +6,8 @@ from typing import Any
 from stigmergy.breadcrumbs.model import JsonObject
 from stigmergy.engine.starting import give_task
 from stigmergy.errors import NotFound
-from stigmergy.kernel.database import Database
-from stigmergy.kernel.transaction import Scope, Snapshot
+from stigmergy.kernel.namespace import Namespace
+from stigmergy.kernel.transaction import Snapshot
 from stigmergy.runs import external, queries
 from stigmergy.runs.delegation import NewTask
 from stigmergy.runs.external import Outcome, Spoken, TakeUp
@@ -16,11 +16,7 @@ from stigmergy.runs.queries import Page, TaskFilter
 from stigmergy.runs.steps import NewCall
 
 
-class Tasks:
-    def __init__(self, database: Database, scope: Scope) -> None:
-        self._database = database
-        self._scope = scope
-
+class Tasks(Namespace):
     async def give(self, name: str, instruction: str, *, space_id: str | None = None, **more: Any) -> Task:
         """A task for an agent (`agent:NAME`) or a tool (`tool:NAME`) that a program outside executes, if nothing else is said."""
         given: JsonObject = {"owner_id": self._scope.actor, "space_id": space_id or "", "executor": "external", **more}
@@ -108,12 +104,6 @@ class Tasks:
         """Begin a call, or settle it."""
         outcome = Outcome(status, result, error)
         return await self._write(external.change_call, run_id, id, outcome, duration_ms=duration_ms, if_match=if_match)
-
-    async def _write(self, unit: Any, *args: Any, **kwargs: Any) -> Any:
-        return await self._database.write(unit, *args, scope=self._scope, **kwargs)
-
-    async def _read(self, unit: Any, *args: Any, **kwargs: Any) -> Any:
-        return await self._database.read(unit, *args, scope=self._scope, **kwargs)
 
 
 async def run_outside(tx: Snapshot, id: str) -> Run:

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 from stigmergy.kernel.database import Database
+from stigmergy.kernel.namespace import Namespace
 from stigmergy.kernel.transaction import Scope, Transaction
 from stigmergy.runs.model import Part
 from stigmergy.spaces import clients, commands, keeping, queries, service
@@ -16,10 +17,9 @@ from stigmergy.spaces.queries import MemberView, Message, shown
 from stigmergy.spaces.service import NewKey, Started, started
 
 
-class Spaces:
+class Spaces(Namespace):
     def __init__(self, database: Database, scope: Scope) -> None:
-        self._database = database
-        self._scope = scope
+        super().__init__(database, scope)
         self._me = scope.actor
 
     # ---- spaces and their members ----
@@ -244,12 +244,6 @@ class Spaces:
             service.trigger, agent, presented, instruction, metadata=metadata, idempotency_key=idempotency_key, scope=scope
         )
         return started(run)
-
-    async def _write(self, unit: Any, *args: Any, **kwargs: Any) -> Any:
-        return await self._database.write(unit, *args, scope=self._scope, **kwargs)
-
-    async def _read(self, unit: Any, *args: Any, **kwargs: Any) -> Any:
-        return await self._database.read(unit, *args, scope=self._scope, **kwargs)
 
 
 async def add_shown(tx: Transaction, me: str, space_id: str, entity_id: str) -> MemberView:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from stigmergy.kernel.database import Database
+from stigmergy.kernel.namespace import Namespace
 from stigmergy.kernel.rules import Diagnostic, Rule
 from stigmergy.kernel.transaction import Scope
 from stigmergy.triggers import commands, queries
@@ -15,10 +16,9 @@ from stigmergy.triggers.model import Delivery, Status
 from stigmergy.triggers.queries import Shown, Supposed, Told
 
 
-class Triggers:
+class Triggers(Namespace):
     def __init__(self, database: Database, scope: Scope, reading: Reading) -> None:
-        self._database = database
-        self._scope = scope
+        super().__init__(database, scope)
         self._reading = reading
 
     async def add(self, definition: Mapping[str, Any], *, if_match: int | None = None) -> Rule:
@@ -64,36 +64,24 @@ class Triggers:
         """What went wrong while a trigger was matched, newest first."""
         return await self._read(queries.diagnostics, id)
 
-    async def _write(self, unit: Any, *args: Any, **kwargs: Any) -> Any:
-        return await self._database.write(unit, *args, scope=self._scope, **kwargs)
 
-    async def _read(self, unit: Any, *args: Any) -> Any:
-        return await self._database.read(unit, *args, scope=self._scope)
-
-
-class Deliveries:
-    def __init__(self, database: Database, scope: Scope) -> None:
-        self._database = database
-        self._scope = scope
-
+class Deliveries(Namespace):
     async def find(
         self, *, status: Status | None = None, trigger: str | None = None, limit: int = 50, below: str = queries.NEWEST
     ) -> list[Delivery]:
         """Newest first; the id of the last one, as `below`, asks for what follows."""
-        return await self._database.read(
-            queries.deliveries, status=status, trigger_id=trigger, limit=limit, below=below, scope=self._scope
-        )
+        return await self._read(queries.deliveries, status=status, trigger_id=trigger, limit=limit, below=below)
 
     async def get(self, id: str) -> Shown:
-        return await self._database.read(queries.delivery, id, scope=self._scope)
+        return await self._read(queries.delivery, id)
 
     async def event(self, id: str) -> dict[str, Any]:
         """What its receiver is told."""
-        return await self._database.read(queries.event, id, scope=self._scope)
+        return await self._read(queries.event, id)
 
     async def retry(self, id: str) -> Delivery:
         """Hand a dead one over once more."""
-        return await self._database.write(commands.retry, id, scope=self._scope)
+        return await self._write(commands.retry, id)
 
     async def retry_all(self, trigger: str) -> int:
         """The same for every dead one of a trigger. Gives how many."""
@@ -101,7 +89,7 @@ class Deliveries:
 
     async def discard(self, id: str) -> Delivery:
         """Give one up."""
-        return await self._database.write(commands.discard, id, scope=self._scope)
+        return await self._write(commands.discard, id)
 
 
 async def retry_all(database: Database, scope: Scope, trigger: str) -> int:
