@@ -86,6 +86,7 @@ async def create_many(
 async def patch(tx: Transaction, reader: Reader, id: str, change: Patch, *, if_match: int | None = None) -> Breadcrumb:
     """Change what is given; the context by JSON Merge Patch."""
     stored = await _mine(tx, reader, id, if_match)
+    schemas = Schemas(tx)
     fields = {name: value for name in change.__struct_fields__ if (value := getattr(change, name)) is not UNSET}
     if "context" in fields:
         given, inline = move_inline_hints(fields["context"])
@@ -93,11 +94,11 @@ async def patch(tx: Transaction, reader: Reader, id: str, change: Patch, *, if_m
             fields.setdefault("llm_hints", inline)
         fields["context"] = merge_patch(stored.context, given)
     if "llm_hints" in fields and not is_same(fields["llm_hints"], stored.llm_hints):
-        await _demand_full(tx, reader, stored)
+        await _demand_full(schemas, reader, stored)
     if fields.get("space_id", stored.space_id) != stored.space_id:
         await _check_team(tx, reader, fields["space_id"])
     try:
-        return await _change(tx, stored, fields)
+        return await _change(tx, stored, fields, schemas)
     except Invalid as error:
         if error.code != VIOLATION or _has_full(reader, stored):
             raise
@@ -118,8 +119,9 @@ async def replace(tx: Transaction, reader: Reader, id: str, draft: Draft, *, if_
     if draft.space_id != stored.space_id:
         await _check_team(tx, reader, draft.space_id)
     fields: dict[str, Any] = {name: getattr(draft, name) for name in Patch.__struct_fields__}
-    schema = await tx.get(Schema, draft.schema_name)
-    return await _change(tx, stored, fields | {"schema_name": draft.schema_name, "expires_at": _expiry(tx, draft, schema)})
+    schemas = Schemas(tx)
+    fields |= {"schema_name": draft.schema_name, "expires_at": _expiry(tx, draft, await schemas.of(draft.schema_name))}
+    return await _change(tx, stored, fields, schemas)
 
 
 async def retag(tx: Transaction, reader: Reader, id: str, *, add: Iterable[str] = (), remove: Iterable[str] = ()) -> Breadcrumb:
@@ -170,13 +172,13 @@ async def delete_schema(tx: Transaction, name: str) -> None:
     await tx.delete(stored)
 
 
-async def _change(tx: Transaction, stored: Breadcrumb, fields: dict[str, Any]) -> Breadcrumb:
+async def _change(tx: Transaction, stored: Breadcrumb, fields: dict[str, Any], schemas: Schemas) -> Breadcrumb:
     if "context" in fields:
         hints = fields.get("llm_hints", stored.llm_hints)
         fields["context"], fields["llm_hints"] = _parted(fields["context"], hints)
     name = fields.get("schema_name", stored.schema_name)
     check_name(name)
-    schema = await tx.get(Schema, name)
+    schema = await schemas.of(name)
     checked = _checked(msgspec.structs.replace(stored, **fields), schema)
     wanted = {name: getattr(checked, name) for name in (*fields, "tags", "checksum")}
     changed = {name: value for name, value in wanted.items() if not is_same(value, getattr(stored, name))}
@@ -188,9 +190,9 @@ async def _change(tx: Transaction, stored: Breadcrumb, fields: dict[str, Any]) -
     return after
 
 
-async def _demand_full(tx: Transaction, reader: Reader, stored: Breadcrumb) -> None:
+async def _demand_full(schemas: Schemas, reader: Reader, stored: Breadcrumb) -> None:
     """Who changes what hides something could show it to themselves."""
-    schema = await tx.get(Schema, stored.schema_name)
+    schema = await schemas.of(stored.schema_name)
     is_hinted = stored.llm_hints is not None or (schema is not None and schema.llm_hints is not None)
     if is_hinted and not _has_full(reader, stored):
         raise Forbidden(f"breadcrumb {stored.id} has hints that only its owner or an operator changes; replace it as a whole")
