@@ -197,8 +197,8 @@ class Worker:
             del self._drivers[claimed]
         self._room.set()
         # one that was cancelled though nobody here did that is as lost as one that failed
-        lost = not task.cancelling() if task.cancelled() else task.exception() is not None
         error = None if task.cancelled() else task.exception()
+        lost = error is not None or (task.cancelled() and not task.cancelling())
         if lost and not isinstance(error, StoreClosed):
             log.error("run %s was dropped, and is given back", claimed.id, exc_info=error)
             self._giving_back[claimed] = asyncio.create_task(self._give_back(claimed))
