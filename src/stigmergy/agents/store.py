@@ -9,7 +9,7 @@ import msgspec
 from stigmergy.agents.checking import check_definition
 from stigmergy.agents.model import AGENTS, AgentRecord, Definition, queue_of
 from stigmergy.errors import Invalid, NotFound
-from stigmergy.kernel.query import Statement
+from stigmergy.kernel.query import Statement, as_each
 from stigmergy.kernel.transaction import SHARED, Snapshot, Transaction
 
 # A tenant's own definition comes before the program's: `*` sorts before every name that a tenant can have.
@@ -68,7 +68,7 @@ async def named(tx: Snapshot, name: str) -> AgentRecord:
 
 async def in_force(tx: Snapshot, names: Iterable[str]) -> dict[str, Pinned]:
     """The definitions in force of these agents, in one statement; who is unknown or not enabled is left out."""
-    rows = await tx.rows(IN_FORCE_NOW, names=msgspec.json.encode(list(names)).decode())
+    rows = await tx.rows(IN_FORCE_NOW, names=as_each(names))
     # of two of one name the later one is the tenant's own
     found = {name: (Pinned(_decoded(text), version, of != tx.tenant, queue), on) for name, text, version, of, queue, on in rows}
     return {name: pinned for name, (pinned, is_enabled) in found.items() if is_enabled}

@@ -18,10 +18,10 @@ from stigmergy.breadcrumbs.embeddings import Embedder, NoEmbedder, OpenAIEmbedde
 from stigmergy.breadcrumbs.model import Breadcrumb
 from stigmergy.breadcrumbs.search_index import ENGINE, words_of
 from stigmergy.breadcrumbs.search_memory import Memory, Ranked
-from stigmergy.breadcrumbs.store import FOUND, as_given, as_json
+from stigmergy.breadcrumbs.store import FOUND, as_given
 from stigmergy.errors import Invalid
 from stigmergy.kernel.predicates import ConditionFailed
-from stigmergy.kernel.query import Statement, either
+from stigmergy.kernel.query import Statement, as_each, either
 from stigmergy.kernel.selectors import Selector, compile_selector
 from stigmergy.kernel.transaction import Snapshot
 
@@ -183,7 +183,7 @@ class _Wanted:
     async def _wanted(self, ranked: Sequence[Ranked]) -> list[Hit]:
         unknown = [id for id, _ in ranked if id not in self._known]
         if unknown:
-            found = await self._tx.find(FOUND, ids=as_json(unknown), **self._given)
+            found = await self._tx.find(FOUND, ids=as_each(unknown), **self._given)
             self._known.update(dict.fromkeys(unknown))
             self._known.update((crumb.id, crumb) for crumb in found if self._is_match(crumb))
         return [Hit(crumb, score) for id, score in ranked if (crumb := self._known[id]) is not None]
@@ -211,7 +211,7 @@ async def _narrowed(tx: Snapshot, selector: Selector) -> list[str] | None:
 
 def _by_text(tx: Snapshot, asked: Query, among: Sequence[str] | None) -> Rank:
     words = list(dict.fromkeys(words_of(tx.tenant, asked.text)))[:MOST_WORDS]
-    ids = None if among is None else as_json(among)
+    ids = None if among is None else as_each(among)
 
     rare = words if among is not None else None
 
@@ -234,12 +234,12 @@ def _by_text(tx: Snapshot, asked: Query, among: Sequence[str] | None) -> Rank:
 
 
 async def _matched(tx: Snapshot, words: Sequence[str], ids: str | None, many: int) -> list[Ranked]:
-    return [(id, score) for id, score in await tx.rows(MATCH, words=as_json(words), ids=ids, many=many)] if words else []
+    return [(id, score) for id, score in await tx.rows(MATCH, words=as_each(words), ids=ids, many=many)] if words else []
 
 
 async def _rare(tx: Snapshot, words: Sequence[str]) -> list[str]:
     """The rarest words, as long as not too many records have one of them."""
-    rows: list[Any] = await tx.rows(COUNT_WORDS, words=as_json(words), bound=FREQUENT)
+    rows: list[Any] = await tx.rows(COUNT_WORDS, words=as_each(words), bound=FREQUENT)
     counts: dict[str, int] = dict(rows)
     rare: list[str] = []
     total = 0
@@ -260,7 +260,7 @@ async def _by_vector(tx: Snapshot, asked: Query, among: Sequence[str] | None) ->
         tx.expect_work()  # said before the words are looked for, or that would be done twice
 
     async def by_pgvector(many: int) -> list[Ranked]:
-        ids = None if among is None else as_json(among)
+        ids = None if among is None else as_each(among)
         rows = await tx.rows(search_postgres.NEAREST, model=model, wanted=vector.tolist(), ids=ids, many=many)
         return [(id, score) for id, score in rows]
 

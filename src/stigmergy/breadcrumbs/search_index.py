@@ -20,10 +20,10 @@ from stigmergy.breadcrumbs import search_postgres, search_sqlite
 from stigmergy.breadcrumbs.embeddings import Embedder, Vectors
 from stigmergy.breadcrumbs.model import BREADCRUMBS, Breadcrumb, JsonObject, Schema
 from stigmergy.breadcrumbs.queries import view
-from stigmergy.breadcrumbs.store import FORGET, as_json
+from stigmergy.breadcrumbs.store import FORGET
 from stigmergy.errors import Invalid, StigmergyError
 from stigmergy.kernel.database import Database
-from stigmergy.kernel.query import Statement, either
+from stigmergy.kernel.query import Statement, as_each, either
 from stigmergy.kernel.transaction import Scope, Snapshot, Transaction
 
 log = logging.getLogger(__name__)
@@ -188,7 +188,7 @@ async def read_stale(tx: Snapshot, limit: int) -> list[Work]:
     marks = await tx.rows(READ_STALE, limit=limit)
     if not marks:
         return []
-    ids = as_json([id for id, _ in marks])
+    ids = as_each([id for id, _ in marks])
     crumbs = {crumb.id: crumb for crumb in await tx.find(READ_CRUMBS, ids=ids)}
     schemas = {name: await tx.get(Schema, name) for name in {crumb.schema_name for crumb in crumbs.values()}}
     return [Work(id, seq, crumb := crumbs.get(id), None if crumb is None else schemas[crumb.schema_name]) for id, seq in marks]

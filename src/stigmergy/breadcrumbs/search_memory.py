@@ -11,8 +11,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from stigmergy.breadcrumbs.embeddings import Vectors, as_vector
-from stigmergy.breadcrumbs.store import as_json
-from stigmergy.kernel.query import Row, Statement
+from stigmergy.kernel.query import Row, Statement, as_each
 from stigmergy.kernel.transaction import Snapshot
 
 # Bytes of all matrices together. The least recently asked go first; one that is larger than this alone is kept alone.
@@ -145,4 +144,4 @@ class Memory:
     async def _gone(self, tx: Snapshot, ids: list[str]) -> set[str]:
         if not ids:
             return set()
-        return {row[0] for row in await tx.rows(WITHOUT_VECTOR, ids=as_json(ids))}
+        return {row[0] for row in await tx.rows(WITHOUT_VECTOR, ids=as_each(ids))}

@@ -1,14 +1,11 @@
 """The breadcrumbs' SQL: their tags beside their rows, and the ways they are listed."""
 
-from collections.abc import Iterable
 from typing import Any
-
-import msgspec
 
 from stigmergy.breadcrumbs.audience import Reader
 from stigmergy.breadcrumbs.model import BREADCRUMBS, SCHEMAS, Breadcrumb, Schema, is_same
 from stigmergy.kernel.journal import Change
-from stigmergy.kernel.query import Statement
+from stigmergy.kernel.query import Statement, as_each
 from stigmergy.kernel.transaction import Transaction
 
 TAG = Statement(
@@ -72,16 +69,16 @@ READ_SCHEMAS = SCHEMAS.query("all", "WHERE tenant = :tenant AND name > :after OR
 
 def as_given(reader: Reader) -> dict[str, Any]:
     """What the statements above ask about a reader, whose spaces are known."""
-    return {"entity": reader.entity, "spaces": as_json(sorted(reader.spaces or ())), "everything": reader.everything}
+    return {"entity": reader.entity, "spaces": as_each(sorted(reader.spaces or ())), "everything": reader.everything}
 
 
 async def derive_tags(tx: Transaction, change: Change) -> None:
     """Keep `breadcrumb_tags` at what the rows say, under the position of their last change."""
     before, after = change.before, change.record
     if isinstance(before, Breadcrumb) and before.tags:
-        await tx.run(UNTAG, tags=as_json(before.tags), seq=before.seq, id=before.id)
+        await tx.run(UNTAG, tags=as_each(before.tags), seq=before.seq, id=before.id)
     if change.event != "delete" and isinstance(after, Breadcrumb) and after.tags:
-        await tx.run(TAG, tags=as_json(after.tags), seq=change.seq, id=after.id, schema_name=after.schema_name)
+        await tx.run(TAG, tags=as_each(after.tags), seq=change.seq, id=after.id, schema_name=after.schema_name)
 
 
 async def mark_stale(tx: Transaction, change: Change) -> None:
@@ -114,7 +111,3 @@ async def derive_from_schema(tx: Transaction, change: Change) -> None:
 
 BREADCRUMBS.derive = derive
 SCHEMAS.derive = derive_from_schema
-
-
-def as_json(names: Iterable[str]) -> str:
-    return msgspec.json.encode(list(names)).decode()

@@ -7,10 +7,8 @@ items, and comes back under another name.)
 
 from collections.abc import Sequence
 
-import msgspec
-
 from stigmergy.kernel.leases import NEVER, ready_topic
-from stigmergy.kernel.query import Statement
+from stigmergy.kernel.query import Statement, as_each
 from stigmergy.kernel.transaction import Transaction
 
 _IN_HAND = """(WITH mine AS MATERIALIZED (
@@ -37,9 +35,9 @@ async def finish_all(tx: Transaction, worker: str, of: str, queue: str, ids: Seq
     """Finish many items of a tenant's queue. Gives those that are settled: what was lost, or is being made ready in this very
     moment, is not among them. It waits for nobody, so it can deadlock with nobody."""
     mine = {"of": of, "queue": queue, "worker": worker, "never": NEVER}
-    done = {row[0] for row in await tx.rows(FINISH_ALL, **mine, ids=_as_json(ids))}
+    done = {row[0] for row in await tx.rows(FINISH_ALL, **mine, ids=as_each(ids))}
     rest = [id for id in ids if id not in done]
-    again = {row[0] for row in await tx.rows(AGAIN_ALL, **mine, ids=_as_json(rest))} if rest else set[str]()
+    again = {row[0] for row in await tx.rows(AGAIN_ALL, **mine, ids=as_each(rest))} if rest else set[str]()
     if again:
         tx.wake(ready_topic(queue))
     return done | again
@@ -47,11 +45,7 @@ async def finish_all(tx: Transaction, worker: str, of: str, queue: str, ids: Seq
 
 async def release_all(tx: Transaction, worker: str, of: str, queue: str, ids: Sequence[str], due_at: int) -> set[str]:
     """Give many items back, to be taken then, or sooner if somebody made them ready meanwhile. Gives those that are, as above."""
-    rows = await tx.rows(RELEASE_ALL, of=of, queue=queue, worker=worker, ids=_as_json(ids), due_at=due_at)
+    rows = await tx.rows(RELEASE_ALL, of=of, queue=queue, worker=worker, ids=as_each(ids), due_at=due_at)
     if rows:
         tx.wake(ready_topic(queue))
     return {row[0] for row in rows}
-
-
-def _as_json(ids: Sequence[str]) -> str:
-    return msgspec.json.encode(ids).decode()

@@ -7,8 +7,10 @@ A statement that reads a record's columns is a `Query`; it knows the record and 
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
+
+import msgspec
 
 Row = tuple[Any, ...]
 R = TypeVar("R")
@@ -47,6 +49,11 @@ def for_sqlite(sql: str) -> str:
 
 def for_postgres(sql: str) -> str:
     return _TOKEN.sub(lambda token: _written(token, 1), _only("postgres", sql))
+
+
+def as_each(values: Iterable[str]) -> str:
+    """What is bound to the parameter of `{each:…}`."""
+    return msgspec.json.encode(list(values)).decode()
 
 
 def either(sqlite: str, postgres: str) -> str:

@@ -8,6 +8,7 @@ from stigmergy.breadcrumbs.audience import Reader
 from stigmergy.errors import NotFound
 from stigmergy.kernel.history import EVERYTHING
 from stigmergy.kernel.leases import described
+from stigmergy.kernel.query import as_each
 from stigmergy.kernel.transaction import Snapshot
 from stigmergy.runs import store
 from stigmergy.runs.model import ENDED, Checkpoint, JsonObject, Run, RunMessage, Task, Thought, ToolCall, Wait
@@ -76,7 +77,7 @@ async def runs(
         "below": EVERYTHING if below is None else below,
         "limit": limit,
         "entity": reader.entity,
-        "spaces": msgspec.json.encode(sorted(reader.spaces or ())).decode(),
+        "spaces": as_each(sorted(reader.spaces or ())),
         "everything": reader.everything,
     }
     found = await tx.find(query, **given)

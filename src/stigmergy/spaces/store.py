@@ -5,9 +5,6 @@ members or their names change; what was read under a mark is true for that mark 
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable
-
-import msgspec
 
 from stigmergy.errors import NotFound
 from stigmergy.kernel.query import Statement
@@ -131,7 +128,3 @@ async def _roster(tx: Snapshot, space_id: str, mark: str) -> Roster:
         if len(_rosters) > ROSTERS:
             _rosters.popitem(last=False)
     return roster
-
-
-def as_json(names: Iterable[str]) -> str:
-    return msgspec.json.encode(list(names)).decode()

@@ -12,6 +12,7 @@ import msgspec
 from stigmergy.errors import Conflict, Invalid, NotFound, VersionConflict
 from stigmergy.kernel.journal import Change
 from stigmergy.kernel.leases import enqueue
+from stigmergy.kernel.query import as_each
 from stigmergy.kernel.record import COLLECTIONS
 from stigmergy.kernel.retention import pin, unpin
 from stigmergy.kernel.rules import Rule, declare_rules, put_rule
@@ -69,7 +70,7 @@ async def delete_trigger(tx: Transaction, id: str, *, if_match: int | None = Non
 
 async def declare_triggers(tx: Transaction, owner: str, rules: list[Rule]) -> None:
     """Make an owner's triggers exactly these: what its code or its file says now."""
-    found = await tx.find(NAMED, ids=_as_json([rule.id for rule in rules]))
+    found = await tx.find(NAMED, ids=as_each([rule.id for rule in rules]))
     stored = {rule.id: rule for rule in found if rule.tenant == tx.tenant}
     await declare_rules(tx, owner, rules)
     for rule in rules:
@@ -78,7 +79,7 @@ async def declare_triggers(tx: Transaction, owner: str, rules: list[Rule]) -> No
 
 async def _own(tx: Transaction, id: str) -> Rule | None:
     """The trigger of this id that is the tenant's own to change. `Invalid` where the name is taken."""
-    found = {rule.tenant: rule for rule in await tx.find(NAMED, ids=_as_json([id]))}
+    found = {rule.tenant: rule for rule in await tx.find(NAMED, ids=as_each([id]))}
     if tx.tenant != SHARED and SHARED in found:
         raise Invalid(f"{id} is declared by the program {found[SHARED].owner}; choose another id", "id", "reserved_id")
     own = found.get(tx.tenant)
@@ -171,7 +172,7 @@ async def settle(tx: Transaction, outcomes: Iterable[Settled]) -> list[str]:
 async def retry(tx: Transaction, id: str) -> Delivery:
     """Hand a dead delivery over once more, from its first try on."""
     stored = await _changeable(tx, id, "pending")
-    (rule,) = await tx.find(NAMED, ids=_as_json([stored.trigger_id])) or [None]
+    (rule,) = await tx.find(NAMED, ids=as_each([stored.trigger_id])) or [None]
     if rule is None or rule.kind not in DELIVERED:
         raise Conflict(f"the trigger {stored.trigger_id} of delivery {id} is gone; add it again, or discard the delivery")
     return await _again(tx, stored, rule)
@@ -179,7 +180,7 @@ async def retry(tx: Transaction, id: str) -> Delivery:
 
 async def retry_all(tx: Transaction, trigger_id: str, below: str = "~") -> list[Delivery]:
     """The same for the dead deliveries of a trigger, the newest first, some at a time: repeat below the last one's id."""
-    rules = await tx.find(NAMED, ids=_as_json([trigger_id]))
+    rules = await tx.find(NAMED, ids=as_each([trigger_id]))
     if not rules or rules[-1].kind not in DELIVERED:
         raise NotFound(f"no trigger {trigger_id} that makes deliveries")
     dead = await tx.find(LIST_DEAD, trigger_id=trigger_id, below=below, limit=CHUNK)
@@ -204,7 +205,7 @@ async def discard(tx: Transaction, id: str) -> Delivery:
     await tx.run(FORGET_TRIES, id=id)
     await _unpin(tx, stored)
     if stored.status == "pending":
-        rules = await tx.find(NAMED, ids=_as_json([stored.trigger_id]))
+        rules = await tx.find(NAMED, ids=as_each([stored.trigger_id]))
         delivered = rules and rules[-1].kind in DELIVERED
         await enqueue(tx, queue_of(tx.tenant, rules[-1]) if delivered else stored.queue, stored.lane)
         tx.wake(TOPIC)
@@ -224,7 +225,3 @@ async def _changeable(tx: Transaction, id: str, status: Status) -> Delivery:
 async def _unpin(tx: Transaction, delivery: Delivery) -> None:
     if COLLECTIONS[delivery.collection].keep_versions is not None:
         await unpin(tx, _holder(delivery))
-
-
-def _as_json(ids: Sequence[str]) -> str:
-    return msgspec.json.encode(ids).decode()

@@ -16,6 +16,7 @@ import msgspec
 from stigmergy.kernel.batches import finish_all, release_all
 from stigmergy.kernel.leases import HELD as HELD_BY
 from stigmergy.kernel.leases import NEVER, Claim, claim, enqueue
+from stigmergy.kernel.query import as_each
 from stigmergy.kernel.record import COLLECTIONS, Record
 from stigmergy.kernel.rules import Rule
 from stigmergy.kernel.transaction import Snapshot, Transaction
@@ -171,12 +172,12 @@ class Lane(NamedTuple):
 
 async def open_lanes(tx: Snapshot, claims: Sequence[Claim]) -> list[Lane]:
     """What there is to hand over in these lanes of a tenant, the oldest first."""
-    lanes = _as_json([each.id for each in claims])
+    lanes = as_each([each.id for each in claims])
     found = await tx.find(NEXT, lanes=lanes, beyond=AT_ONCE, everything=NEVER)
-    ids = _as_json([each.id for each in found])
+    ids = as_each([each.id for each in found])
     tries = {id: (count, next_at) for id, count, next_at in await tx.rows(TRIES, ids=ids)}
     bodies = await _bodies(tx, found, ids)
-    names = _as_json(sorted({trigger_of_lane(each.id) for each in claims}))
+    names = as_each(sorted({trigger_of_lane(each.id) for each in claims}))
     rules = {rule.id: rule for rule in await tx.find(NAMED, ids=names)}
     in_lane: defaultdict[str, list[Waiting]] = defaultdict(list)
     for each in found:
@@ -216,7 +217,7 @@ async def _bodies(tx: Snapshot, found: Sequence[Delivery], ids: str) -> dict[str
     """The bodies of each: of the version that it is about, and of the one before it. What was erased is None."""
     current: dict[tuple[str, int], Record] = {}
     for collection in {each.collection for each in found if each.event != "delete"}:
-        seqs = _as_json([str(each.change_seq) for each in found if each.collection == collection])
+        seqs = as_each([str(each.change_seq) for each in found if each.collection == collection])
         for record in await tx.find(at_seqs(collection), seqs=seqs):
             current[collection, record.seq] = record
     kept: dict[tuple[str, int], bytes | None] = {}
@@ -234,8 +235,4 @@ async def _bodies(tx: Snapshot, found: Sequence[Delivery], ids: str) -> dict[str
 
 async def happened(tx: Snapshot, delivery: Delivery) -> Happened:
     """One delivery with its bodies."""
-    return (await _bodies(tx, [delivery], _as_json([delivery.id])))[delivery.id]
-
-
-def _as_json(ids: Sequence[str]) -> str:
-    return msgspec.json.encode(ids).decode()
+    return (await _bodies(tx, [delivery], as_each([delivery.id])))[delivery.id]

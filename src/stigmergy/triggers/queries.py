@@ -9,6 +9,7 @@ from stigmergy.errors import Invalid, NotFound
 from stigmergy.kernel.feed import edges, read_page
 from stigmergy.kernel.journal import Change, Seen
 from stigmergy.kernel.matching import explain
+from stigmergy.kernel.query import as_each
 from stigmergy.kernel.record import COLLECTIONS, Record
 from stigmergy.kernel.rules import Diagnostic, Rule, compiled
 from stigmergy.kernel.subjects import EVENTS, Subject
@@ -35,7 +36,7 @@ async def all_triggers(tx: Snapshot) -> list[Rule]:
 
 
 async def trigger(tx: Snapshot, id: str) -> Rule:
-    for rule in reversed(await tx.find(NAMED, ids=as_json([id]))):
+    for rule in reversed(await tx.find(NAMED, ids=as_each([id]))):
         if rule.kind in KINDS:
             return rule
     raise NotFound(f"no trigger {id}")
@@ -183,7 +184,3 @@ async def event(tx: Snapshot, id: str) -> dict[str, Any]:
 
 async def counts(tx: Snapshot) -> dict[str, int]:
     return dict[str, int](await tx.rows(COUNTS))  # type: ignore[arg-type]
-
-
-def as_json(ids: Sequence[str]) -> str:
-    return msgspec.json.encode(ids).decode()
